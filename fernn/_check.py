@@ -1,0 +1,86 @@
+"""Checks shared by every room: each error names the argument, the condition, the value, the fix."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def choice(name: str, value: object, options: Sequence[str]) -> None:
+    """Raise unless `value` is one of `options`."""
+    if value not in options:
+        listed = ", ".join(repr(option) for option in options)
+        raise ValueError(f"`{name}` must be one of {listed}, got {value!r}.")
+
+
+def count(name: str, value: object, *, least: int) -> int:
+    """Raise unless `value` is an integer of at least `least`."""
+    kind = "non-negative" if least == 0 else "positive"
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"`{name}` must be a {kind} integer, got {value!r}.")
+    return value
+
+
+def odd(name: str, value: object) -> int:
+    """Raise unless `value` is a positive odd integer: a centred kernel."""
+    size = count(name, value, least=1)
+    if size % 2 == 0:
+        raise ValueError(
+            f"`{name}` must be odd, got {size}: an even kernel has no centre, so its convolution "
+            f"moves the signal by half a pixel. Use {size + 1}."
+        )
+    return size
+
+
+def signal(name: str, x: object, *, rank: int, layout: str, channels: int | None = None) -> None:
+    """Raise unless `x` is a non-empty floating-point tensor of `rank` axes named by `layout`."""
+    floating(name, x)
+    assert isinstance(x, Tensor)
+    if x.ndim != rank:
+        raise ValueError(
+            f"`{name}` must have {rank} axes {layout}, got {x.ndim} in shape {tuple(x.shape)}."
+        )
+    if x.numel() == 0:
+        raise ValueError(
+            f"`{name}` must not be empty, got shape {tuple(x.shape)} for {layout}: "
+            "every axis needs at least one entry."
+        )
+    if channels is not None:
+        axis = layout.strip("[]").split(", ").index("C") if "C" in layout else rank - 3
+        if x.shape[axis] != channels:
+            raise ValueError(
+                f"`{name}` must have {channels} channels in {layout}, "
+                f"got {x.shape[axis]} in shape {tuple(x.shape)}."
+            )
+
+
+def floating(name: str, x: object) -> None:
+    """Raise unless `x` is a real floating-point tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"`{name}` must be a torch.Tensor, got {type(x).__name__}.")
+    if not x.is_floating_point():
+        raise TypeError(
+            f"`{name}` must be a real floating-point tensor, got {x.dtype}. "
+            f"Convert it first, for example `{name}.float()`."
+        )
+
+
+def same_place(name: str, x: Tensor, parameter: Tensor) -> None:
+    """Raise unless `x` lies on the device of the module's parameters and has their precision."""
+    if x.device != parameter.device:
+        raise ValueError(
+            f"`{name}` must be on the model's device {parameter.device}, got {x.device}. "
+            f"Move one of them with `.to(...)`."
+        )
+    if x.dtype != parameter.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(
+            f"`{name}` must have the model's dtype {parameter.dtype}, got {x.dtype}. "
+            f"Convert it with `{name}.to({parameter.dtype})` or use torch.autocast."
+        )
+
+
+def finite(name: str, values: Sequence[Sequence[float]]) -> None:
+    """Raise unless every number is finite."""
+    for value in values:
+        if not all(abs(component) < float("inf") for component in value):
+            raise ValueError(f"`{name}` must be finite, got {tuple(value)}.")

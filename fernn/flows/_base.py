@@ -1,0 +1,198 @@
+"""A flow: a group and a velocity set V. Everything a motion does, it does through its group."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from fernn import _check
+from fernn.groups import Group
+
+Velocity = Sequence[float] | float | Tensor
+
+
+class Flow(ABC):
+    """ψ_t(ν) = exp(tν) for every ν of a velocity set V: ψ_0 = e and ψ_s ψ_t = ψ_{s+t}.
+
+    A flow is a frozen, hashable value whose `repr` evaluates back to it. Velocities commute
+    pairwise; time is counted in frames.
+    """
+
+    _velocities: tuple[tuple[float, ...], ...]
+
+    @property
+    @abstractmethod
+    def group(self) -> Group:
+        """The group G that the flow moves in."""
+
+    @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """Whether ψ_t(ν) permutes pixels for all ν in V: no interpolation, no loss."""
+
+    @abstractmethod
+    def exp(self, velocity: Tensor, time: Tensor) -> Tensor:
+        """exp(tν) as elements of the group: velocity [*S, d], time [*S] → [*S, e]."""
+
+    @abstractmethod
+    def subtract(self, a: Sequence[float], b: Sequence[float]) -> tuple[float, ...]:
+        """a − b in the algebra, in the representative that V would use."""
+
+    @abstractmethod
+    def config(self) -> dict[str, object]:
+        """The arguments that make this flow, as JSON can hold them."""
+
+    @abstractmethod
+    def check_velocity(self, velocity: Tensor) -> None:
+        """Raise unless the values of `velocity` generate a flow of this kind."""
+
+    @abstractmethod
+    def check_canvas(self, x: Tensor) -> None:
+        """Raise unless the last axes of `x` are a canvas that this flow can move."""
+
+    @abstractmethod
+    def check_features(self, velocities: Sequence[Sequence[float]]) -> None:
+        """Raise unless each velocity's ψ_1 maps the group's features onto themselves."""
+
+    @abstractmethod
+    def check_convolution(self, padding: str) -> None:
+        """Raise unless convolution on this flow's group commutes with the flow."""
+
+    @property
+    def velocities(self) -> Tensor:
+        """V as a table [V, d]."""
+        return torch.tensor(self._velocities)
+
+    @property
+    def zero(self) -> int:
+        """The index of the zero velocity, the frame at rest."""
+        for index, velocity in enumerate(self._velocities):
+            if not any(velocity):
+                return index
+        raise ValueError(
+            f"`flow` must contain the zero velocity here, got {self!r}. "
+            "Add it to `velocities`: it is the frame at rest."
+        )
+
+    def __len__(self) -> int:
+        return len(self._velocities)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self._key()))
+
+    def _key(self) -> tuple[object, ...]:
+        return (self._velocities, self.group)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())
+        return f"{type(self).__name__}({arguments})"
+
+    def act(
+        self,
+        x: Tensor,
+        velocity: Velocity,
+        time: int | float | Tensor = 1,
+        *,
+        features: bool = False,
+    ) -> Tensor:
+        """ψ_t(ν)·x: the signal after moving with ν for t frames.
+
+        Shapes: velocity [d] or [*S, d], time scalar or [*S], x [*S, ..., *X]; S broadcasts. So one
+        velocity moves everything, a tensor of velocities [B, d] moves each sample by its own.
+        """
+        _check.floating("x", x)
+        self.check_canvas(x)
+        velocity = self._velocity(velocity).to(x.device)
+        when = torch.as_tensor(time, device=x.device)
+        if velocity.ndim - 1 > x.ndim - self.group.dim or when.ndim > x.ndim - self.group.dim:
+            raise ValueError(
+                f"`velocity` and `time` must index leading axes of x, got shapes "
+                f"{tuple(velocity.shape)} and {tuple(when.shape)} for x {tuple(x.shape)}."
+            )
+        if features and self.group.order > 1:
+            self.check_features(
+                [tuple(v) for v in velocity.reshape(-1, velocity.shape[-1]).tolist()]
+            )
+        return self.group.act(x, self.exp(velocity, when), features=features)
+
+    def act_sequence(
+        self, x: Tensor, velocity: Velocity, *, start: int | Tensor = 0, features: bool = False
+    ) -> Tensor:
+        """(ψ(ν)·f)_t = ψ_t(ν)·f_t along axis 1, which begins at time `start`.
+
+        Shapes: x [B, T, ..., *X], velocity [d] or [B, d].
+        """
+        time = torch.arange(x.shape[1], device=x.device) + start
+        velocity = self._velocity(velocity)
+        velocity = velocity[:, None] if velocity.ndim > 1 else velocity[None, None]
+        return self.act(x, velocity, time[None], features=features)
+
+    def transport(
+        self, h: Tensor, time: int | float | Tensor = 1, *, features: bool = True
+    ) -> Tensor:
+        """ψ_t(ν) on slice ν of a lifted tensor, all ν at once.
+
+        Shapes: h [..., V, K, *X]; time scalar, or broadcasting to the axes before V. The channels
+        are features of the group unless `features` is off; on Zⁿ the two are the same.
+        """
+        self.check_canvas(h)
+        lead = h.ndim - self.group.dim - 1
+        if lead < 1 or h.shape[lead - 1] not in (1, len(self)):
+            raise ValueError(
+                f"`h` must be lifted, [..., V, K, *X] with V = {len(self)} for {self!r}, "
+                f"got shape {tuple(h.shape)}."
+            )
+        if features and self.group.order > 1:
+            self.check_features(self._velocities)
+        when = torch.as_tensor(time, device=h.device)
+        element = self.exp(table(self, h.device), when[..., None])
+        element = element.reshape(*(1,) * (lead + 1 - element.ndim), *element.shape)
+        return self.group.act(h, element, features=features)
+
+    def relative(self, velocity: Velocity) -> Tensor:
+        """The index of ν − ν̂ in V for every ν of V, −1 where it leaves V: [V].
+
+        Under the flow ν̂ of its input, slice ν of a lifted state shows what slice ν − ν̂ showed.
+        """
+        shift = tuple(self._velocity(velocity).tolist())
+        place = {self._round(v): index for index, v in enumerate(self._velocities)}
+        moved = (self._round(self.subtract(v, shift)) for v in self._velocities)
+        return torch.tensor([place.get(v, -1) for v in moved])
+
+    @staticmethod
+    def _round(velocity: Sequence[float]) -> tuple[float, ...]:
+        return tuple(round(component, 9) + 0.0 for component in velocity)
+
+    def _velocity(self, velocity: Velocity) -> Tensor:
+        """`velocity` as a checked tensor [..., d]."""
+        value = velocity if isinstance(velocity, Tensor) else torch.tensor(velocity)
+        size = len(self._velocities[0])
+        if value.ndim == 0 and size == 1:
+            value = value[None]
+        if value.ndim == 0 or value.shape[-1] != size:
+            raise ValueError(
+                f"`velocity` must have {size} component{'s' * (size > 1)} for {self!r}, "
+                f"got shape {tuple(value.shape)}."
+            )
+        self.check_velocity(value)
+        return value
+
+
+@lru_cache(maxsize=256)
+def table(flow: Flow, device: torch.device) -> Tensor:
+    """V on a device, made once: a step then copies nothing from the host."""
+    return flow.velocities.to(device)
+
+
+def distinct(name: str, velocities: Sequence[tuple[float, ...]]) -> None:
+    """Raise where V is empty or a velocity stands twice."""
+    if not velocities:
+        raise ValueError(f"`{name}` must not be empty: give at least the zero velocity.")
+    for index, velocity in enumerate(velocities):
+        if velocity in velocities[:index]:
+            raise ValueError(f"`{name}` must be distinct, got {velocity} twice.")

@@ -1,0 +1,7 @@
+"""The paper's models: forecaster, classifier, baselines; saved and loaded as safetensors."""
+
+from fernn.models._classifier import CNN3D, TRANSPORTS, Classifier
+from fernn.models._forecaster import READOUTS, Forecaster
+from fernn.models._io import load, save
+
+__all__ = ["CNN3D", "READOUTS", "TRANSPORTS", "Classifier", "Forecaster", "load", "save"]

@@ -1,0 +1,130 @@
+"""Models on disk: safetensors, with the model's configuration inside. Nothing is unpickled."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import fernn.flows
+from fernn.flows import Flow
+from fernn.groups import SE2
+from fernn.models._classifier import CNN3D, Classifier
+from fernn.models._forecaster import Forecaster
+
+Model = Forecaster | Classifier | CNN3D
+_MODELS: dict[str, type[Model]] = {
+    "Forecaster": Forecaster,
+    "Classifier": Classifier,
+    "CNN3D": CNN3D,
+}
+_FLOWS = ("Translation", "Rotation", "RigidMotion")
+_KEY = "fernn"
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Write a model's weights and configuration to one safetensors file, all or nothing."""
+    if type(model).__name__ not in _MODELS:
+        raise TypeError(f"`model` must be one of {', '.join(_MODELS)}, got {type(model).__name__}.")
+    path = Path(path)
+    about = {"model": type(model).__name__, "config": _encode(model.config)}
+    tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        save_file(tensors, scratch, metadata={_KEY: json.dumps(about)})
+        os.chmod(scratch, 0o666 & ~_umask())
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
+    """The model in a file that `save` wrote, or its weights, loaded `into` a model of that shape.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(Forecaster(hidden_channels=4), folder + "/model.safetensors")
+    ...     model = load(folder + "/model.safetensors")
+    >>> model.config["hidden_channels"]
+    4
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"`path` must be a file that fernn.save wrote, got {str(path)!r}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
+    except SafetensorError as error:
+        raise ValueError(
+            f"`path` must be a safetensors file, got {str(path)!r}: {error}."
+        ) from None
+    model = _build(metadata, path) if into is None else into
+    _match(model.state_dict(), tensors, path)
+    model.load_state_dict(tensors)
+    return model
+
+
+def _build(metadata: dict[str, str], path: Path) -> nn.Module:
+    try:
+        about = json.loads(metadata[_KEY])
+        made = _MODELS[about["model"]]
+        config: dict[str, Any] = {name: _decode(value) for name, value in about["config"].items()}
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(
+            f"`path` must hold a model's configuration, got {str(path)!r} without a readable one. "
+            "Build the model yourself and pass it as `into`."
+        ) from None
+    return made(**config)
+
+
+def _match(have: dict[str, Tensor], found: dict[str, Tensor], path: Path) -> None:
+    """Raise with every difference of name and shape, not only the first."""
+    lines = [f"{name}: missing in the file" for name in have.keys() - found.keys()]
+    lines += [f"{name}: not in the model" for name in found.keys() - have.keys()]
+    lines += [
+        f"{name}: {tuple(found[name].shape)} in the file, {tuple(have[name].shape)} in the model"
+        for name in have.keys() & found.keys()
+        if have[name].shape != found[name].shape
+    ]
+    if lines:
+        raise ValueError(
+            f"`path` must hold weights of the model's shape, got {str(path)!r}, which differs:\n  "
+            + "\n  ".join(sorted(lines))
+        )
+
+
+def _encode(value: object) -> object:
+    """A configuration as JSON: values of this library become {name: arguments}."""
+    if isinstance(value, Flow):
+        return {type(value).__name__: _encode(value.config())}
+    if isinstance(value, SE2):
+        return {"SE2": value.orientations}
+    if isinstance(value, dict):
+        return {name: _encode(item) for name, item in value.items()}
+    return value
+
+
+def _decode(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    ((name, arguments),) = value.items()
+    if name == "SE2":
+        return SE2(arguments)
+    if name not in _FLOWS:
+        raise ValueError(name)
+    flow: Flow = getattr(fernn.flows, name)(**{k: _decode(v) for k, v in arguments.items()})
+    return flow
+
+
+def _umask() -> int:
+    """The process's mask, which mkstemp ignores."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

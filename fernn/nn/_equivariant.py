@@ -1,0 +1,61 @@
+"""Any causal sequence model, made flow equivariant by running it in every moving frame."""
+
+import torch
+from torch import Tensor, nn
+
+from fernn import _check
+from fernn.flows import Flow
+from fernn.nn._causal import Cell
+from fernn.nn._state import State
+
+
+class FlowEquivariant(nn.Module):
+    """M̃[f](ν)_t = ψ_t(ν)·M[ψ_{−·}(ν)·f]_t: M runs on a counter-flowed copy of its input for each ν.
+
+    The module must be causal and map [B, T, C, *X] to [B, T, K, *X]; nothing else is asked of it.
+    A `Cell` also streams, one frame at a time. Shapes: video → [B, T, V, K, *X], lab coordinates.
+
+    >>> from fernn import ConvGRU, Translation
+    >>> FlowEquivariant(ConvGRU(1, 4), flow=Translation(radius=1))(torch.zeros(2, 3, 1, 8, 8)).shape
+    torch.Size([2, 3, 9, 4, 8, 8])
+    """
+
+    def __init__(self, module: nn.Module, *, flow: Flow) -> None:
+        super().__init__()
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"`module` must be a torch.nn.Module, got {type(module).__name__}.")
+        self.module, self.flow = module, flow
+
+    def forward(self, video: Tensor) -> Tensor:
+        _check.signal("video", video, rank=3 + self.flow.group.dim, layout="[B, T, C, *X]")
+        batch, steps = video.shape[:2]
+        time = torch.arange(steps, device=video.device)
+        copies = self.flow.transport(video[:, :, None], -time, features=False)
+        out = self.module(copies.transpose(1, 2).flatten(0, 1))
+        if not isinstance(out, Tensor) or out.shape[:2] != (batch * len(self.flow), steps):
+            got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            raise ValueError(
+                "`module` must map [B, T, C, *X] to [B, T, K, *X], "
+                f"got {got} for {(batch * len(self.flow), *video.shape[1:])}."
+            )
+        lifted = out.reshape(batch, len(self.flow), *out.shape[1:]).transpose(1, 2)
+        return self.flow.transport(lifted, time, features=False)
+
+    def step(self, frame: Tensor, state: State | None = None) -> State:
+        """One frame [B, C, *X] of a cell; without a state it begins."""
+        if not isinstance(self.module, Cell):
+            raise TypeError(
+                "`step` needs a Cell, which has `init_state` and `step`; "
+                f"{type(self.module).__name__} sees whole sequences only. Call the wrapper instead."
+            )
+        _check.signal("frame", frame, rank=2 + self.flow.group.dim, layout="[B, C, *X]")
+        if state is None:
+            time = torch.zeros((), dtype=torch.long, device=frame.device)
+            many = frame[:, None].expand(-1, len(self.flow), *frame.shape[1:])
+            tensors = self.module.init_state(many.flatten(0, 1))
+        else:
+            time, tensors = state.time, tuple(t.flatten(0, 1) for t in state.tensors)
+        copies = self.flow.transport(frame[:, None], -time, features=False)
+        tensors = self.module.step(copies.flatten(0, 1), tensors)
+        lifted = tuple(t.reshape(len(frame), len(self.flow), *t.shape[1:]) for t in tensors)
+        return State(lifted, time + 1, "comoving", self.flow, features=False)

@@ -1,0 +1,240 @@
+"""The flow-equivariant recurrence, in the lab frame and in the co-moving frame."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from fernn import _check
+from fernn.flows import Flow, Translation
+from fernn.groups import PADDINGS, GroupConv
+from fernn.nn._layer import Kernels, Layer
+from fernn.nn._state import FRAMES, State
+from fernn.ops import ACTIVATIONS, BACKENDS, flow_step
+
+
+class FlowRNN(nn.Module):
+    """h_{t+1}(ν) = σ(ψ_1(ν)·[W ⋆ h_t](ν) + U ⋆ f_t), one recurrence in every moving frame.
+
+    Shapes: video [B, T, C, *X] → states [B, T, V, K, *X] in lab coordinates, last State;
+    `states[:, i]` is h_{i+1}. On a group with orientations K counts hidden_channels·order.
+
+    `frame="comoving"` computes the same function in coordinates that move with each ν: inputs are
+    counter-flowed, k_{t+1}(ν) = σ(W ⋆ k_t(ν) + ψ_{−t}(ν)·[U ⋆ f_t]), and the state never moves. It
+    asks nothing of W and U, so it takes any flow. The lab frame needs W to commute with the flow.
+
+    - Several `hidden_channels` stack layers; each reads the new state of the one below, per slice.
+    - `activation` is a name or any pointwise function.
+    - `mixing` lets velocities interact, through a kernel of that radius or "full" (lab frame only).
+    - `norm` puts batch-norm and ReLU after W; the theorem then holds in eval mode.
+    - `encoder` replaces U by a module [N, C, *X] → [N, K, *X]; in the lab frame it must commute
+      with the flow.
+    - `transport` replaces ψ_1 by a module on [B, V, K, *X] (lab frame only).
+
+    One zero velocity, `Translation(radius=0)`, is the G-RNN.
+
+    >>> rnn = FlowRNN(1, 8, flow=Translation(radius=1))
+    >>> states, last = rnn(torch.zeros(2, 5, 1, 9, 9))
+    >>> states.shape
+    torch.Size([2, 5, 9, 8, 9, 9])
+    """
+
+    _shift: Tensor
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int | Sequence[int],
+        *,
+        flow: Flow,
+        frame: str = "lab",
+        kernel_size: int = 3,
+        activation: str | Callable[[Tensor], Tensor] = "relu",
+        padding: str | None = None,
+        mixing: int | str | None = None,
+        norm: bool = False,
+        encoder: nn.Module | None = None,
+        transport: nn.Module | None = None,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        widths = [hidden_channels] if isinstance(hidden_channels, int) else list(hidden_channels)
+        cyclic = isinstance(flow, Translation)
+        padding = ("circular" if cyclic else "zeros") if padding is None else padding
+        _check.choice("frame", frame, FRAMES)
+        _check.choice("backend", backend, BACKENDS)
+        _check.choice("padding", padding, PADDINGS)
+        _check.count("in_channels", in_channels, least=1)
+        if not widths:
+            raise ValueError("`hidden_channels` must name at least one layer, got none.")
+        if isinstance(activation, str):
+            _check.choice("activation", activation, tuple(ACTIVATIONS))
+        if frame == "lab":
+            flow.check_convolution(padding)
+        elif flow.group.order > 1:
+            flow.check_features(flow.velocities.tolist())
+        if frame == "comoving" and (mixing is not None or transport is not None):
+            option = "mixing" if mixing is not None else "transport"
+            raise ValueError(
+                f'`frame` must be "lab" with `{option}`, got "comoving": it acts between frames '
+                "that move apart, so it is local in lab coordinates alone."
+            )
+        self.flow, self.frame, self.in_channels = flow, frame, in_channels
+        self.activation, self.backend, self.transport = activation, backend, transport
+        self.layers = nn.ModuleList(
+            Layer(
+                source,
+                width,
+                flow=flow,
+                kernel_size=kernel_size,
+                padding=padding,
+                mixing=mixing,
+                norm=norm,
+                encoder=encoder if index == 0 else None,
+                first=index == 0,
+            )
+            for index, (source, width) in enumerate(
+                zip([in_channels, *widths], widths, strict=False)
+            )
+        )
+        on_torus = cyclic and padding == "circular"
+        # U may act before frames are moved apart where it commutes with the flow, once for all ν.
+        self._input_first = frame == "lab" or (on_torus and encoder is None)
+        self._stepwise = on_torus and mixing is None and not norm and transport is None
+        if on_torus:
+            velocities = flow.velocities
+            shift = velocities if frame == "lab" else torch.zeros_like(velocities)
+            self.register_buffer("_shift", shift, persistent=False)
+
+    def forward(self, video: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        states = []
+        for last in self._scan(video, state, self.kernels()):
+            states.append(last.lab())
+        return torch.stack(states, 1), last
+
+    def observe(
+        self, video: Tensor, state: State | None = None, kernels: list[Kernels] | None = None
+    ) -> State:
+        """The state after a whole video, without the states before it."""
+        return deque(self._scan(video, state, kernels or self.kernels()), maxlen=1).pop()
+
+    def step(
+        self, frame: Tensor, state: State | None = None, kernels: list[Kernels] | None = None
+    ) -> State:
+        """h_t → h_{t+1} on one frame [B, C, *X]; without a state, h_0 = 0.
+
+        A loop over many frames passes `kernels()`, so that they are expanded once.
+        """
+        self._check_input("frame", frame, sequence=False)
+        kernels = self.kernels() if kernels is None else kernels
+        return self._advance(self._before_motion(frame[:, None], kernels), state, kernels)
+
+    def kernels(self) -> list[Kernels]:
+        """The dense kernels of every layer, expanded from their parameters."""
+        return [layer.kernels() for layer in self._layers()]
+
+    def init_state(self, *h0: Tensor) -> State:
+        """The state at time 0 from one h_0 a layer, [B, V, K, *X] in lab coordinates.
+
+        The theorem asks that h_0 be constant in ν and fixed by the flow; zero is, and is what
+        `forward` and `step` take where no state is given.
+        """
+        if len(h0) != len(self.layers):
+            raise ValueError(
+                f"`h0` must be one tensor a layer, {len(self.layers)} here, got {len(h0)}."
+            )
+        for layer, h in zip(self._layers(), h0, strict=True):
+            rank = 3 + self.flow.group.dim
+            _check.signal("h0", h, rank=rank, layout=_layout("B, V, K", self.flow))
+            if h.shape[1:3] != (len(self.flow), layer.channels):
+                raise ValueError(
+                    f"`h0` must be lifted to {len(self.flow)} velocities of {layer.channels} "
+                    f"channels, got shape {tuple(h.shape)}."
+                )
+        if self.frame == "comoving":
+            h0 = tuple(self.flow.transport(h, 1) for h in h0)
+        return self._state(h0, torch.zeros((), dtype=torch.long, device=h0[0].device))
+
+    def _scan(self, video: Tensor, state: State | None, kernels: list[Kernels]) -> Iterator[State]:
+        self._check_input("video", video, sequence=True)
+        for x in self._before_motion(video, kernels).split(1, dim=1):
+            state = self._advance(x, state, kernels)
+            yield state
+
+    def _before_motion(self, frames: Tensor, kernels: list[Kernels]) -> Tensor:
+        """U ⋆ f for all frames at once where U commutes with the flow, else f: [B, T, ., *X]."""
+        return self._layers()[0].drive(frames, kernels[0][0]) if self._input_first else frames
+
+    def _drive(self, x: Tensor, time: Tensor, kernel: Tensor | None) -> Tensor:
+        """What slice ν is driven by: [B, 1 or V, K, *X]."""
+        if self.frame == "lab":
+            return x
+        moved = self.flow.transport(x, -time, features=self._input_first)
+        return moved if self._input_first else self._layers()[0].drive(moved, kernel)
+
+    def _advance(self, x: Tensor, state: State | None, kernels: list[Kernels]) -> State:
+        if state is None:
+            time = torch.zeros((), dtype=torch.long, device=x.device)
+        else:
+            self._check_state(state, x)
+            time = state.time
+        tensors: list[Tensor] = []
+        for index, (layer, (inner, kernel)) in enumerate(zip(self._layers(), kernels, strict=True)):
+            drive = self._drive(x, time, inner) if index == 0 else layer.drive(tensors[-1], inner)
+            h = None if state is None else state.tensors[index]
+            tensors.append(self._recur(layer, h, drive, kernel))
+        return self._state(tuple(tensors), time + 1)
+
+    def _recur(self, layer: Layer, h: Tensor | None, drive: Tensor, kernel: Tensor) -> Tensor:
+        shape = (len(drive), len(self.flow), *drive.shape[2:])
+        if h is None and layer.norm is None:  # W ⋆ 0 = 0
+            return self._sigma(drive).expand(shape)
+        h = drive.new_zeros(shape) if h is None else h
+        if self._stepwise:
+            assert isinstance(layer.recurrent, GroupConv)
+            name = self.activation if isinstance(self.activation, str) else "identity"
+            out = flow_step(h, kernel, drive, self._shift, name, backend=self.backend)
+            return out if isinstance(self.activation, str) else self.activation(out)
+        out = layer.recur(h, kernel)
+        if self.transport is not None:
+            out = self.transport(out)
+        elif self.frame == "lab":
+            out = self.flow.transport(out, 1)
+        return self._sigma(out + drive)
+
+    def _sigma(self, x: Tensor) -> Tensor:
+        named = isinstance(self.activation, str)
+        return ACTIVATIONS[cast(str, self.activation)](x) if named else self.activation(x)  # type: ignore[operator]  # named or callable
+
+    def _state(self, tensors: tuple[Tensor, ...], time: Tensor) -> State:
+        return State(tensors, time, self.frame, self.flow, features=True)
+
+    def _layers(self) -> list[Layer]:
+        return [cast(Layer, layer) for layer in self.layers]
+
+    def _check_input(self, name: str, x: Tensor, *, sequence: bool) -> None:
+        layout = _layout("B, T, C" if sequence else "B, C", self.flow)
+        rank = 2 + sequence + self.flow.group.dim
+        _check.signal(name, x, rank=rank, layout=layout, channels=self.in_channels)
+        _check.same_place(name, x, next(self.parameters()))
+        self.flow.check_canvas(x)
+
+    def _check_state(self, state: State, x: Tensor) -> None:
+        if state.frame != self.frame or state.flow != self.flow:
+            raise ValueError(
+                f"`state` must come from this recurrence, frame={self.frame!r} and {self.flow!r}, "
+                f"got frame={state.frame!r} and {state.flow!r}."
+            )
+        if len(state.tensors[0]) != len(x):
+            raise ValueError(
+                f"`state` must hold the batch of the input, {len(x)}, got {len(state.tensors[0])}."
+            )
+
+    def extra_repr(self) -> str:
+        return f"{self.in_channels}, flow={self.flow!r}, frame={self.frame!r}"
+
+
+def _layout(axes: str, flow: Flow) -> str:
+    return f"[{axes}, " + ", ".join("DHW"[-flow.group.dim :]) + "]"

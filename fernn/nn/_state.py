@@ -1,0 +1,32 @@
+"""What a recurrence remembers between frames."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fernn.flows import Flow
+
+FRAMES = ("lab", "comoving")
+
+
+@dataclass(frozen=True)
+class State:
+    """The lifted state after `time` frames, in the coordinates of `frame`.
+
+    `tensors` are [B, V, K, *X], one a layer or one a part of a cell's state; the last is the
+    output. `time` is an int64 scalar on the state's device, so that a step is the same program at
+    every time. Lab tensors are h_t(ν), co-moving ones k_t(ν) = ψ_{1−t}(ν)·h_t(ν).
+    """
+
+    tensors: tuple[Tensor, ...]
+    time: Tensor
+    frame: str
+    flow: Flow
+    features: bool
+
+    def lab(self, ahead: int = 0) -> Tensor:
+        """The output h_t(ν) in lab coordinates; `ahead` carries it on by its flow: ψ_ahead·h_t."""
+        h = self.tensors[-1]
+        if self.frame == "comoving":
+            return self.flow.transport(h, self.time + (ahead - 1), features=self.features)
+        return self.flow.transport(h, ahead, features=self.features) if ahead else h

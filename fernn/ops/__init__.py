@@ -1,0 +1,5 @@
+"""The few hot primitives. Each is a folder: `reference.py` is the definition, the rest equal it."""
+
+from fernn.ops.flow_step import ACTIVATIONS, BACKENDS, flow_step
+
+__all__ = ["ACTIVATIONS", "BACKENDS", "flow_step"]
