@@ -1,19 +1,27 @@
-"""fernn: flow-equivariant sequence models. A moving scene is the same scene seen from a moving frame."""
+"""Flow-equivariant sequence models: a moving scene is the same scene seen from a moving frame."""
 
 from fernn.flows import RigidMotion, Rotation, Translation
 from fernn.groups import SE2
-from fernn.models import CNN3D, Classifier, Forecaster, load, save
-from fernn.nn import (
-    CausalAttention,
-    CausalConv,
-    Cell,
-    ConvGRU,
-    FlowConv,
-    FlowEquivariant,
-    FlowPool,
-    FlowRNN,
-    LearnedTransport,
-    State,
-)
+from fernn.models import Classifier, Forecaster, load, save
+from fernn.nn import Cell, ConvGRU, FlowEquivariant, FlowPool, FlowRNN
+from fernn.verify import assert_flow_equivariant, verify
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "SE2",
+    "Cell",
+    "Classifier",
+    "ConvGRU",
+    "FlowEquivariant",
+    "FlowPool",
+    "FlowRNN",
+    "Forecaster",
+    "RigidMotion",
+    "Rotation",
+    "Translation",
+    "assert_flow_equivariant",
+    "load",
+    "save",
+    "verify",
+]

@@ -1,8 +1,6 @@
 """Models on disk: safetensors, with the model's configuration inside. Nothing is unpickled."""
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import fernn.flows
+from fernn._files import written_whole
 from fernn.flows import Flow
 from fernn.groups import SE2
 from fernn.models._classifier import CNN3D, Classifier
@@ -33,15 +32,8 @@ def save(model: Model, path: str | Path) -> None:
     path = Path(path)
     about = {"model": type(model).__name__, "config": _encode(model.config)}
     tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        save_file(tensors, scratch, metadata={_KEY: json.dumps(about)})
-        os.chmod(scratch, 0o666 & ~_umask())
-        os.replace(scratch, path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
+    with written_whole(path) as part:
+        save_file(tensors, part, metadata={_KEY: json.dumps(about)})
 
 
 def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
@@ -121,10 +113,3 @@ def _decode(value: object) -> object:
         raise ValueError(name)
     flow: Flow = getattr(fernn.flows, name)(**{k: _decode(v) for k, v in arguments.items()})
     return flow
-
-
-def _umask() -> int:
-    """The process's mask, which mkstemp ignores."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

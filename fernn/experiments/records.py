@@ -1,0 +1,62 @@
+"""Records: what was measured, with what, on what; tables and figures are made from them."""
+
+import json
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+import fernn
+from fernn._files import written_whole
+
+
+def environment() -> dict[str, object]:
+    """Commit, versions and hardware of this moment."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "fernn": fernn.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cpu": _cpu(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+    }
+
+
+def write(path: str | Path, record: dict[str, object]) -> None:
+    """Write a record as JSON, all of it or nothing."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as part:
+        part.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _git(*words: str) -> str | None:
+    """What git says of the checkout that this package lies in, None where there is none."""
+    try:
+        result = subprocess.run(
+            ["git", *words],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()
+
+
+def _cpu() -> str:
+    """The processor's name, which platform does not know on Linux."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())

@@ -1,0 +1,297 @@
+"""How flow equivariant is a model? The theorem's error, per step and velocity, for any model."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fernn import _check
+from fernn.flows import Flow, Velocity
+
+TOLERANCES = {
+    torch.float64: 1e-12,
+    torch.float32: 1e-5,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+"""The relative error that rounding may cause in a short recurrence, by dtype."""
+
+Model = nn.Module | Callable[[Tensor], Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Relative errors of h_t[ψ(ν̂)·f](ν) = ψ_{t−1}(ν̂)·h_t[f](ν − ν̂), tensors [ν̂, T] in float64.
+
+    `error` compares the slices with ν − ν̂ in V, `pairs` of them. `everywhere` counts all of V,
+    taking a slice whose partner lies outside V to be wholly wrong: the price of truncation. Where
+    the flow interpolates, `interpolation` is what moving input and output there and back costs,
+    which no model can avoid. Outputs without a V axis are compared as they are.
+    """
+
+    flow: Flow
+    velocities: tuple[tuple[float, ...], ...]
+    times: tuple[int, ...]
+    pairs: tuple[int, ...]
+    error: Tensor
+    everywhere: Tensor
+    interpolation: Tensor
+    dtype: torch.dtype
+    tolerance: float
+
+    @property
+    def worst(self) -> float:
+        """The largest error over all velocities and steps."""
+        return float(self.error.max())
+
+    @property
+    def verdict(self) -> str:
+        """exact: to rounding; interpolated: to what the flow's interpolation loses; or broken."""
+        if self.worst <= self.tolerance:
+            return "exact"
+        explained = bool((self.error <= self.interpolation + self.tolerance).all())
+        return "interpolated" if explained else "broken"
+
+    def __str__(self) -> str:
+        shown = self.error.amax(1).argsort(descending=True)[:12].sort().values.tolist()
+        size = max(5, *(len(_label(self.velocities[i])) for i in shown))
+        lines = [
+            f"{self.flow!r}, {str(self.dtype).removeprefix('torch.')}: {self.verdict}",
+            f"{'ν̂':>{size}}  slices  "
+            + " ".join(f"{'t=' + str(t):>8}" for t in self.times)
+            + "  all of V  interpolation",
+        ]
+        lines += [
+            f"{_label(self.velocities[i]):>{size}}  {self.pairs[i]:>6}  "
+            + " ".join(_number(value, 8) for value in self.error[i].tolist())
+            + f"  {_number(self.everywhere[i].max(), 8)}"
+            + f"  {_number(self.interpolation[i].max(), 13)}"
+            for i in shown
+        ]
+        if len(shown) < len(self.velocities):
+            lines.append(f"… {len(self.velocities) - len(shown)} more velocities, none worse.")
+        return "\n".join(lines)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the error of every velocity against time to an image file (needs matplotlib)."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise ImportError("plot needs matplotlib: pip install 'fernn[experiments]'.") from None
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.subplots()
+        for velocity, row in zip(self.velocities, self.error, strict=True):
+            # A logarithmic axis has no zero; errors below 1e-18 are drawn there.
+            axes.plot(self.times, row.clamp(min=1e-18), marker=".", label=f"ν̂ = {_label(velocity)}")
+        axes.axhline(self.tolerance, color="black", linestyle=":", linewidth=1)
+        axes.annotate("rounding", (self.times[0], self.tolerance), fontsize=8, va="bottom")
+        axes.set(yscale="log", xlabel="time step", ylabel="relative error", title=repr(self.flow))
+        if len(self.velocities) <= 12:
+            axes.legend(fontsize=7, ncols=2)
+        figure.savefig(path, dpi=150)
+
+
+def verify(
+    model: Model,
+    video: Tensor,
+    flow: Flow,
+    *,
+    velocities: Sequence[Velocity] | None = None,
+    start: int = 0,
+    dtype: torch.dtype = torch.float64,
+    features: bool | None = None,
+) -> Report:
+    """Move the input of any model with each ν̂ and compare its output with the moved output.
+
+    `model` maps video [B, T, C, *X] to a lifted sequence [B, T, V, K, *X], a sequence
+    [B, T, K, *X] or a value [B, K], which should not change; of a tuple the first part counts. It
+    is copied, put in eval mode and run in `dtype`. `velocities` are the ν̂ to try, by default all
+    of V but zero. `start` is the time of the first output, T for a forecast. `features` says that
+    channels carry the orientations of the flow's group, by default where there is a V axis.
+
+    >>> from fernn import FlowRNN, Translation
+    >>> flow = Translation(radius=1)
+    >>> verify(FlowRNN(1, 4, flow=flow), torch.rand(1, 6, 1, 7, 8), flow).verdict
+    'exact'
+    >>> verify(FlowRNN(1, 4, flow=Translation(radius=0)), torch.rand(1, 6, 1, 7, 8), flow).verdict
+    'broken'
+    """
+    _check.floating("video", video)
+    if dtype not in TOLERANCES:
+        raise ValueError(f"`dtype` must be one of {', '.join(map(str, TOLERANCES))}, got {dtype}.")
+    tried = (
+        flow.velocities
+        if velocities is None
+        else torch.stack([flow._velocity(v) for v in velocities])
+    )
+    tried = tried[(tried != 0).any(1)]
+    if len(tried) == 0:
+        raise ValueError(
+            f"`flow` must have a velocity other than zero to try, got {flow!r}. To test a G-RNN, "
+            "pass the flow that it should be equivariant to, for example Translation(radius=1)."
+        )
+    run = _runner(model, dtype)
+    video = video.double()
+    base = run(video)
+    if not bool(base.isfinite().all()) or not bool(base.any()):
+        raise ValueError("`model` must give finite outputs that are not all zero on `video`.")
+    compare = _Comparison(flow, base, start, features)
+    rows = [compare(run(flow.act_sequence(video, v)), v) for v in tried]
+    there_and_back = [
+        torch.zeros(compare.steps, dtype=torch.double)
+        if flow.exact
+        else compare.interpolation(run(_round_trip(flow, video, v)), v)
+        for v in tried
+    ]
+    return Report(
+        flow=flow,
+        velocities=tuple(tuple(v) for v in tried.tolist()),
+        times=tuple(range(start, start + compare.steps)),
+        pairs=tuple(int((flow.relative(v) >= 0).sum()) if compare.lifted else 1 for v in tried),
+        error=torch.stack([error for error, _ in rows]),
+        everywhere=torch.stack([everywhere for _, everywhere in rows]),
+        interpolation=torch.stack(there_and_back),
+        dtype=dtype,
+        tolerance=TOLERANCES[dtype],
+    )
+
+
+def assert_flow_equivariant(
+    model: Model,
+    flow: Flow,
+    video: Tensor | None = None,
+    *,
+    dtype: torch.dtype = torch.float64,
+    tolerance: float | None = None,
+    start: int = 0,
+) -> None:
+    """Fail with the table of errors unless `model` is flow equivariant: one line in a test.
+
+    Without a `video`, a smooth random one of one channel and seven frames is made. Without a
+    `tolerance`, rounding is allowed, and what the flow itself loses by interpolation.
+    """
+    report = verify(
+        model, sample_video(flow) if video is None else video, flow, start=start, dtype=dtype
+    )
+    if max(report.pairs) == 0:
+        raise AssertionError(f"No ν − ν̂ lies in V for any ν̂, so nothing was compared:\n{report}")
+    if report.verdict == "broken" if tolerance is None else report.worst > tolerance:
+        raise AssertionError(f"The model is not flow equivariant.\n{report}")
+
+
+def sample_video(
+    flow: Flow,
+    *,
+    channels: int = 1,
+    steps: int = 7,
+    canvas: Sequence[int] | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """Random frames that a flow can be tried on: smooth bumps, inside the disc that rotation keeps.
+
+    Shapes: [1, steps, channels, *canvas]; the canvas is the flow's own where V is closed.
+    """
+    dim = flow.group.dim
+    small = {1: (16,), 2: (15, 15), 3: (6, 6, 6)}[dim]
+    usual = small if flow.exact else (33, 33)  # interpolation needs room to be accurate
+    shape = tuple(canvas or getattr(flow, "closed", None) or usual)
+    generator = torch.Generator().manual_seed(seed)
+    axes = [torch.arange(size, dtype=torch.double) - (size - 1) / 2 for size in shape]
+    grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
+    radius = min(shape) / 2
+    bumps = (1, steps, channels, 3)
+    centre = (torch.rand(*bumps, dim, generator=generator, dtype=torch.double) - 0.5) * radius
+    height = torch.rand(bumps, generator=generator, dtype=torch.double) + 0.5
+    centre = centre.reshape(*bumps, *(1,) * dim, dim)
+    distance = ((grid - centre) ** 2).sum(-1)
+    width = max(1.0, radius / 5)
+    return (height.reshape(*bumps, *(1,) * dim) * torch.exp(-distance / (2 * width**2))).sum(3)
+
+
+class _Comparison:
+    """Compares outputs for moved inputs with the base output, moved: relative error per step."""
+
+    def __init__(self, flow: Flow, base: Tensor, start: int, features: bool | None) -> None:
+        dim = flow.group.dim
+        self.lifted = base.ndim == 4 + dim and base.shape[2] > 1
+        if base.ndim not in (2, 3 + dim, 4 + dim):
+            raise ValueError(
+                f"`model` must return [B, T, V, K, *X], [B, T, K, *X] or [B, K] with {dim} spatial "
+                f"axes for {flow!r}, got shape {tuple(base.shape)}."
+            )
+        if self.lifted and base.shape[2] != len(flow):
+            raise ValueError(
+                f"`flow` must be the model's own where the output is lifted: the output has "
+                f"{base.shape[2]} velocities, {flow!r} has {len(flow)}."
+            )
+        self.flow, self.base, self.start = flow, base, start
+        self.moves = base.ndim > 2
+        self.steps = base.shape[1] if self.moves else 1
+        self.features = base.ndim == 4 + dim if features is None else features
+
+    def __call__(self, moved: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
+        expected = self._move(self.base, velocity)
+        if not self.lifted:
+            error = _ratio(self._norm(moved - expected), self._norm(expected))
+            return error, error
+        index = self.flow.relative(velocity)
+        inside = index >= 0
+        expected = expected[:, :, index[inside]]
+        wrong = self._norm(moved[:, :, inside] - expected)
+        missing = self._norm(moved[:, :, ~inside])
+        everywhere = _ratio((wrong**2 + missing**2).sqrt(), self._norm(moved))
+        return _ratio(wrong, self._norm(expected)), everywhere
+
+    def interpolation(self, round_trip: Tensor, velocity: Tensor) -> Tensor:
+        back = self._move(self._move(self.base, velocity), -velocity)
+        loss = self._norm(round_trip - self.base) + self._norm(back - self.base)
+        return _ratio(loss, self._norm(self.base))
+
+    def _move(self, x: Tensor, velocity: Tensor) -> Tensor:
+        if not self.moves:
+            return x
+        return self.flow.act_sequence(x, velocity, start=self.start, features=self.features)
+
+    def _norm(self, x: Tensor) -> Tensor:
+        """Norms per step: [T]."""
+        x = x.transpose(0, 1).flatten(1) if self.moves else x.flatten()[None]
+        norm: Tensor = torch.linalg.vector_norm(x, dim=1)
+        return norm
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """part / whole, where nothing over nothing is nothing."""
+    return torch.where(part == 0, part, part / whole)
+
+
+def _round_trip(flow: Flow, video: Tensor, velocity: Tensor) -> Tensor:
+    return flow.act_sequence(flow.act_sequence(video, velocity), -velocity)
+
+
+def _runner(model: Model, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """The model as a function from float64 video to float64 output, run in `dtype` inside."""
+    if isinstance(model, nn.Module):
+        model = copy.deepcopy(model).to(dtype).eval()
+
+    def run(video: Tensor) -> Tensor:
+        with torch.no_grad():
+            out = model(video.to(dtype))
+        out = out[0] if isinstance(out, tuple) else out
+        if not isinstance(out, Tensor):
+            raise TypeError(f"`model` must return a tensor, got {type(out).__name__}.")
+        return out.double()
+
+    return run
+
+
+def _number(value: float | Tensor, width: int) -> str:
+    return f"{float(value):{width}.1e}" if value else f"{0:>{width}}"
+
+
+def _label(velocity: Sequence[float]) -> str:
+    parts = ", ".join(f"{component:g}" for component in velocity)
+    return parts if len(velocity) == 1 else f"({parts})"

@@ -1,0 +1,82 @@
+"""The command line: thin, kind, and honest in its exit code."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from fernn import Classifier, Forecaster, Rotation, Translation, cli, save
+from fernn.experiments import verification
+from fernn.models import CNN3D
+
+
+@pytest.fixture
+def invoke():
+    return lambda *words: CliRunner().invoke(cli.app, list(words))
+
+
+def test_verify_of_a_saved_model(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    save(Forecaster(flow=Translation(radius=1), hidden_channels=4), path)
+    result = invoke("verify", str(path), "--plot", str(tmp_path / "errors.png"))
+    assert result.exit_code == 0, result.output
+    assert "exact" in result.output
+    assert (tmp_path / "errors.png").exists()
+
+
+def test_verify_of_a_grnn_fails(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    save(Forecaster(hidden_channels=4), path)
+    result = invoke("verify", str(path))
+    assert result.exit_code == 1
+    assert "broken" in result.output
+
+
+def test_verify_of_a_rotation_at_rest(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    save(Forecaster(flow=Rotation(count=0), hidden_channels=2), path)
+    result = invoke("verify", str(path))
+    assert result.exit_code == 1
+    assert "Rotation(count=1" in result.output
+
+
+def test_verify_of_a_classifier_uses_its_logits(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    save(Classifier(flow=Translation(closed=(5, 5)), hidden_channels=4), path)
+    result = invoke("verify", str(path))
+    assert result.exit_code == 0, result.output
+
+
+def test_verify_refuses_a_model_without_a_flow(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    save(CNN3D(), path)
+    result = invoke("verify", str(path))
+    assert result.exit_code == 2
+    assert "no flow" in result.output
+
+
+def test_verify_refuses_an_unknown_dtype(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    save(Forecaster(hidden_channels=4), path)
+    result = invoke("verify", str(path), "--dtype", "int8")
+    assert result.exit_code == 2
+    assert "int8" in result.output
+
+
+def test_verify_of_a_missing_file_is_one_line():
+    command = [sys.executable, "-m", "fernn.cli", "verify", "nowhere.safetensors"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 2
+    assert "nowhere.safetensors" in result.stdout
+    assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_demo_prints_the_table_and_draws_the_picture(tmp_path, invoke, monkeypatch):
+    few = [case for case in verification.cases() if case.flow_name == "closed 5×5"][:2]
+    monkeypatch.setattr(verification, "cases", lambda: few)
+    result = invoke("demo", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "every verdict is as the theory says" in result.output
+    assert str(tmp_path / "counterexample.png").replace("\n", "") in result.output.replace("\n", "")
+    assert (tmp_path / "counterexample.png").exists()

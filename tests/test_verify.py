@@ -1,0 +1,193 @@
+"""The verifier must tell what is flow equivariant from what is not, and say why."""
+
+import pytest
+import torch
+from torch import nn
+
+from fernn import ConvGRU, Forecaster, Rotation, Translation, assert_flow_equivariant, verify
+from fernn.groups import SE2
+from fernn.nn import FlowEquivariant, FlowRNN, LearnedTransport
+from fernn.verify import TOLERANCES, sample_video
+
+FLOW = Translation(radius=1)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def test_verify_reports_rounding_for_the_fernn():
+    report = verify(FlowRNN(1, 4, flow=FLOW), sample_video(FLOW), FLOW)
+    assert report.verdict == "exact"
+    assert report.worst < 1e-12
+    assert len(report.velocities) == 8
+    assert (0, 0) not in report.velocities
+    assert report.pairs == (4, 6, 4, 6, 6, 4, 6, 4)
+    assert len(report.times) >= 5
+
+
+def test_verify_compares_slices_that_are_alive_and_different():
+    """The theorem is not vacuous on the sample video: states are non-zero and differ across ν."""
+    states, _ = FlowRNN(1, 4, flow=FLOW)(sample_video(FLOW).float())
+    last = states[0, -1]
+    assert last.flatten(1).norm(dim=1).min() > 0.1
+    distance = torch.cdist(last.flatten(1), last.flatten(1))
+    assert distance[~torch.eye(9, dtype=torch.bool)].min() > 0.01
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FlowRNN(1, 4, flow=Translation(radius=0)),
+        lambda: FlowRNN(1, 4, flow=FLOW, transport=LearnedTransport(FLOW)),
+        lambda: FlowRNN(1, 4, flow=FLOW, transport=nn.Identity()),
+        lambda: ConvGRU(1, 4),
+    ],
+    ids=["G-RNN", "G-RNN+", "transport disabled", "ConvGRU"],
+)
+def test_verify_reports_large_errors_where_there_are_some(make):
+    report = verify(make(), sample_video(FLOW), FLOW)
+    assert report.verdict == "broken"
+    assert report.error[:, -1].min() > 0.05
+    with pytest.raises(AssertionError, match="not flow equivariant"):
+        assert_flow_equivariant(make(), FLOW)
+
+
+def test_verify_counts_truncation_in_its_own_column():
+    report = verify(FlowRNN(1, 4, flow=FLOW), sample_video(FLOW), FLOW)
+    assert report.everywhere.min() > 0.3
+    closed = Translation(closed=(5, 5))
+    report = verify(FlowRNN(1, 4, flow=closed), sample_video(closed), closed)
+    assert report.everywhere.max() < 1e-12
+
+
+def test_verify_truncation_is_the_norm_of_slices_without_a_partner():
+    flow = Translation(velocities=[(0, 0), (0, 1)])
+    model = FlowRNN(1, 2, flow=flow).double()
+    video = sample_video(flow)
+    report = verify(model, video, flow, velocities=[(0, 1)])
+    states, _ = model(flow.act_sequence(video, (0, 1)))
+    lost = states[0, :, 0].flatten(1).norm(dim=1) / states[0].flatten(1).norm(dim=1)
+    torch.testing.assert_close(report.everywhere[0], lost.detach())
+    assert report.pairs == (1,)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
+def test_verify_runs_in_every_precision(dtype):
+    report = verify(FlowRNN(1, 4, flow=FLOW), sample_video(FLOW), FLOW, dtype=dtype)
+    assert report.verdict == "exact"
+    assert report.dtype == dtype
+
+
+def test_verify_leaves_the_model_alone():
+    model = FlowRNN(1, 4, flow=FLOW, norm=True).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    verify(model, sample_video(FLOW), FLOW)
+    assert model.training
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert value.dtype == before[name].dtype
+
+
+def test_verify_survives_training():
+    model = FlowRNN(1, 4, flow=FLOW)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(4):
+        loss = (model(sample_video(FLOW).float())[0] - 1).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert verify(model, sample_video(FLOW), FLOW).verdict == "exact"
+
+
+@pytest.mark.parametrize("frame", ["lab", "comoving"])
+def test_verify_separates_interpolation_from_failure(frame):
+    flow = Rotation(count=2, group=SE2(36))
+    good = verify(FlowRNN(1, 1, flow=flow, frame=frame), sample_video(flow), flow)
+    assert good.verdict == "interpolated"
+    assert 1e-3 < good.worst < 0.1
+    assert good.interpolation.max() > good.worst
+    still = Rotation(count=0, group=SE2(36))
+    bad = verify(FlowRNN(1, 1, flow=still, frame=frame), sample_video(flow), flow)
+    assert bad.verdict == "broken"
+
+
+def test_verify_accepts_forecasts_and_any_callable():
+    closed = Translation(closed=(5, 5))
+    video = sample_video(closed)
+    for readout, verdict in (("transported", "exact"), ("published", "broken")):
+        model = Forecaster(flow=closed, hidden_channels=4, readout=readout).double()
+        report = verify(lambda v, m=model: m(v, 3), video, closed, start=video.shape[1])
+        assert report.verdict == verdict
+        assert report.times == (7, 8, 9)
+
+
+def test_verify_accepts_values_that_should_not_change():
+    closed = Translation(closed=(5, 5))
+    rnn = FlowRNN(1, 4, flow=closed).double()
+    invariant = verify(
+        lambda v: rnn(v)[0][:, -1].amax(1).mean((-2, -1)), sample_video(closed), closed
+    )
+    assert invariant.verdict == "exact"
+    pinned = verify(lambda v: rnn(v)[0][:, -1].amax(1)[..., 0, 0], sample_video(closed), closed)
+    assert pinned.verdict == "broken"
+
+
+def test_verify_wrapped_cell_on_a_rotation():
+    flow = Rotation(count=1)
+    assert_flow_equivariant(FlowEquivariant(ConvGRU(1, 3), flow=flow), flow)
+
+
+def test_report_prints_a_table_and_draws_a_plot(tmp_path):
+    report = verify(FlowRNN(1, 4, flow=FLOW), sample_video(FLOW), FLOW)
+    text = str(report)
+    assert "Translation(radius=1), float64: exact" in text
+    assert "(-1, 1)" in text
+    assert len(text.splitlines()) == 2 + 8
+    report.plot(tmp_path / "errors.png")
+    assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_report_shows_the_worst_dozen_of_many():
+    flow = Translation(radius=2)
+    text = str(verify(FlowRNN(1, 1, flow=flow), sample_video(flow), flow))
+    assert "… 12 more velocities, none worse." in text
+
+
+def test_assert_flow_equivariant_refuses_to_compare_nothing():
+    flow = Translation(velocities=[(0, 0), (0, 1)])
+    model = FlowRNN(1, 2, flow=flow)
+    assert_flow_equivariant(model, flow)
+    with pytest.raises(AssertionError, match="nothing was compared"):
+        assert_flow_equivariant(
+            FlowRNN(1, 2, flow=Translation(velocities=[(0, 1), (0, 3)])),
+            Translation(velocities=[(0, 1), (0, 3)]),
+        )
+
+
+def test_assert_flow_equivariant_takes_a_tolerance():
+    flow = Rotation(count=1)
+    model = FlowRNN(1, 4, flow=flow, frame="comoving", activation="tanh")
+    assert_flow_equivariant(model, flow, tolerance=0.2)
+    with pytest.raises(AssertionError, match="not flow equivariant"):
+        assert_flow_equivariant(model, flow, tolerance=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda v: verify(ConvGRU(1, 2), v, Translation(radius=0)), ValueError, "other than zero"),
+        (lambda v: verify(FlowRNN(1, 2, flow=Translation(2)), v, FLOW), ValueError, "model's own"),
+        (lambda v: verify(lambda x: x * 0, v, FLOW), ValueError, "not all zero"),
+        (lambda v: verify(lambda x: x / 0, v, FLOW), ValueError, "finite"),
+        (lambda v: verify(lambda x: x[0, 0, 0, 0], v, FLOW), ValueError, "must return"),
+        (lambda v: verify(lambda x: "no", v, FLOW), TypeError, "must return a tensor"),
+        (lambda v: verify(ConvGRU(1, 2), v, FLOW, dtype=torch.int64), ValueError, "`dtype`"),
+        (lambda v: verify(ConvGRU(1, 2), v.long(), FLOW), TypeError, "`video`"),
+        (lambda v: verify(ConvGRU(1, 2), v, FLOW, velocities=[(1,)]), ValueError, "2 components"),
+    ],
+)  # fmt: skip
+def test_verify_refuses_bad_input(call, error, message):
+    with pytest.raises(error, match=message):
+        call(sample_video(FLOW))
