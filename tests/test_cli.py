@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fernn import Classifier, Forecaster, Rotation, Translation, cli, save
+from fernn.data import DataError
 from fernn.experiments import verification
 from fernn.models import CNN3D
 
@@ -80,3 +81,34 @@ def test_demo_prints_the_table_and_draws_the_picture(tmp_path, invoke, monkeypat
     assert "every verdict is as the theory says" in result.output
     assert str(tmp_path / "counterexample.png").replace("\n", "") in result.output.replace("\n", "")
     assert (tmp_path / "counterexample.png").exists()
+
+
+@pytest.mark.parametrize("name", ["translating-mnist", "rotating-mnist", "bouncing-mnist"])
+def test_data_show_draws_a_sheet_and_an_animation(name, tmp_path, invoke):
+    result = invoke("data", "show", name, "--split", "test", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / f"{name}.gif").read_bytes().startswith(b"GIF8")
+
+
+def test_data_show_refuses_what_it_does_not_know(tmp_path, invoke):
+    assert "translating-mnist" in invoke("data", "show", "cats").output
+    assert "--data" in invoke("data", "show", "clips").output
+    result = invoke("data", "show", "translating-mnist", "--data", str(tmp_path))
+    assert isinstance(result.exception, DataError)
+    assert "train-images" in str(result.exception)
+
+
+def test_data_prepare_refuses_other_names(tmp_path, invoke):
+    result = invoke("data", "prepare", "ucf", "--source", str(tmp_path), "--out", "x.npz")
+    assert result.exit_code == 2
+    assert "kth" in result.output
+
+
+def test_data_fetch_of_an_unknown_name_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "fernn.cli", "data", "fetch", "cats", "--out", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 2
+    assert "cats" in result.stdout
+    assert "Traceback" not in result.stdout + result.stderr
+    assert not list(tmp_path.iterdir())

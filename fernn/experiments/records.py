@@ -15,10 +15,11 @@ from fernn._files import written_whole
 def environment() -> dict[str, object]:
     """Commit, versions and hardware of this moment."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    changes = _git("status", "--porcelain", "--untracked-files=no")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "dirty": None if changes is None else bool(changes),
         "fernn": fernn.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,

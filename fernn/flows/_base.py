@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -21,6 +20,9 @@ class Flow(ABC):
     """
 
     _velocities: tuple[tuple[float, ...], ...]
+
+    def __init__(self) -> None:
+        self._tables: dict[torch.device, Tensor] = {}
 
     @property
     @abstractmethod
@@ -150,7 +152,7 @@ class Flow(ABC):
         if features and self.group.order > 1:
             self.check_features(self._velocities)
         when = torch.as_tensor(time, device=h.device)
-        element = self.exp(table(self, h.device), when[..., None])
+        element = self.exp(self._table(h.device), when[..., None])
         element = element.reshape(*(1,) * (lead + 1 - element.ndim), *element.shape)
         return self.group.act(h, element, features=features)
 
@@ -163,6 +165,14 @@ class Flow(ABC):
         place = {self._round(v): index for index, v in enumerate(self._velocities)}
         moved = (self._round(self.subtract(v, shift)) for v in self._velocities)
         return torch.tensor([place.get(v, -1) for v in moved])
+
+    def _table(self, device: torch.device) -> Tensor:
+        """V on a device, made once: a step then copies nothing from the host."""
+        if torch.compiler.is_compiling():  # a traced tensor must not outlive its trace
+            return self.velocities.to(device)
+        if device not in self._tables:
+            self._tables[device] = self.velocities.to(device)
+        return self._tables[device]
 
     @staticmethod
     def _round(velocity: Sequence[float]) -> tuple[float, ...]:
@@ -181,12 +191,6 @@ class Flow(ABC):
             )
         self.check_velocity(value)
         return value
-
-
-@lru_cache(maxsize=256)
-def table(flow: Flow, device: torch.device) -> Tensor:
-    """V on a device, made once: a step then copies nothing from the host."""
-    return flow.velocities.to(device)
 
 
 def distinct(name: str, velocities: Sequence[tuple[float, ...]]) -> None:

@@ -83,6 +83,7 @@ class Rotation(_PlaneFlow):
                 "Rotation takes exactly one of `count` (multiples of `degrees` up to ±count) and "
                 f"`velocities` (a list), got count={count!r}, velocities={velocities!r}."
             )
+        super().__init__()
         self._count, self._degrees = count, float(degrees)
         _check.finite("degrees", [(self._degrees,)])
         if count is not None:
@@ -127,6 +128,7 @@ class RigidMotion(_PlaneFlow):
     """
 
     def __init__(self, velocities: Sequence[Sequence[float]], *, group: SE2 | None = None) -> None:
+        super().__init__()
         rows = [tuple(float(component) for component in v) for v in velocities]
         for row in rows:
             if len(row) != 3:

@@ -40,6 +40,7 @@ class Translation(Flow):
                 f"(a list) and `closed` (a canvas), got radius={radius!r}, "
                 f"velocities={velocities!r}, closed={closed!r}."
             )
+        super().__init__()
         self._radius: int | None = None
         self.closed: tuple[int, ...] | None = None
         if radius is not None:

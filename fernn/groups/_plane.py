@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fernn import _check
@@ -49,13 +50,21 @@ class SE2(Group):
         _check.floating("x", x)
         if features and self.order > 1:
             x = self._permute(x, element)
-        index, weight = _bilinear(element, x.shape[-2], x.shape[-1])
-        taps = gather(x, index.flatten(-2), 2)
-        taps = taps.reshape(*taps.shape[:-1], *index.shape[-2:])
-        lead = element.ndim - 1
-        weight = weight.reshape(*weight.shape[:-2], *(1,) * (x.ndim - 2 - lead), *weight.shape[-2:])
-        moved = (taps * weight.to(x.dtype)).sum(-2)
-        return moved.reshape(*moved.shape[:-1], *x.shape[-2:])
+        height, width = x.shape[-2:]
+        row, column = _source(element, height, width)
+        # A border of zeros is what lies outside; points beyond it are read from it.
+        row, down = _whole_and_part(row, height)
+        column, right = _whole_and_part(column, width)
+        index = row * (width + 2) + column
+        padded = F.pad(x, (1, 1, 1, 1))
+        middle = (1,) * (x.ndim - 2 - (element.ndim - 1))
+        down = down.reshape(*down.shape[:-1], *middle, -1).to(x.dtype)
+        right = right.reshape(*right.shape[:-1], *middle, -1).to(x.dtype)
+        above = torch.lerp(gather(padded, index, 2), gather(padded, index + 1, 2), right)
+        index = index + (width + 2)
+        below = torch.lerp(gather(padded, index, 2), gather(padded, index + 1, 2), right)
+        moved = torch.lerp(above, below, down)
+        return moved.reshape(*moved.shape[:-1], height, width)
 
     def _permute(self, x: Tensor, element: Tensor) -> Tensor:
         """h(·, φ) → h(·, φ − θ) on the orientation axis that runs fastest in the channels."""
@@ -88,31 +97,23 @@ class SE2(Group):
         return dense.flatten(2, 3).flatten(0, 1)
 
 
-def _bilinear(element: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Four source pixels and weights for each target pixel: both [*S, 4, H·W]."""
+def _source(element: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Where each target pixel is read from, g⁻¹x, in rows and columns: both [*S, H·W]."""
     degrees, *move = element.double().unbind(-1)
-    cos, sin = _cos_sin(degrees)
-    rows, cols = torch.meshgrid(
-        torch.arange(height, dtype=torch.double, device=element.device),
-        torch.arange(width, dtype=torch.double, device=element.device),
-        indexing="ij",
-    )
-    centre = ((height - 1) / 2, (width - 1) / 2)
-    row = rows.flatten() - centre[0] - move[0][..., None]
-    col = cols.flatten() - centre[1] - move[1][..., None]
-    source_row = centre[0] + row * cos[..., None] + col * sin[..., None]
-    source_col = centre[1] + col * cos[..., None] - row * sin[..., None]
+    cos, sin = (value[..., None] for value in _cos_sin(degrees))
+    rows = torch.arange(height, dtype=torch.double, device=element.device)
+    columns = torch.arange(width, dtype=torch.double, device=element.device)
+    middle_row, middle_column = (height - 1) / 2, (width - 1) / 2
+    row = rows.repeat_interleave(width) - middle_row - move[0][..., None]
+    column = columns.repeat(height) - middle_column - move[1][..., None]
+    return middle_row + row * cos + column * sin, middle_column + column * cos - row * sin
 
-    corner = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]], device=element.device)
-    base_row, base_col = source_row.floor(), source_col.floor()
-    tap_row = base_row[..., None, :] + corner[:, :1]
-    tap_col = base_col[..., None, :] + corner[:, 1:]
-    weight = (1 - (tap_row - source_row[..., None, :]).abs()) * (
-        1 - (tap_col - source_col[..., None, :]).abs()
-    )
-    inside = (tap_row >= 0) & (tap_row < height) & (tap_col >= 0) & (tap_col < width)
-    index = tap_row.clamp(0, height - 1).long() * width + tap_col.clamp(0, width - 1).long()
-    return index, weight * inside
+
+def _whole_and_part(place: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The index of the pixel before `place` on an axis with a border of one, and what is left."""
+    place = place.clamp(-1, size)
+    before = place.floor().clamp(max=size - 1)
+    return before.long() + 1, place - before
 
 
 def _cos_sin(degrees: Tensor) -> tuple[Tensor, Tensor]:

@@ -40,6 +40,7 @@ class Classifier(nn.Module):
         if flow.group.dim != 2 or not isinstance(flow, Translation):
             raise ValueError(f"`flow` must be a Translation of images, got {flow!r}.")
         _check.choice("transport", transport, TRANSPORTS)
+        _ = flow.zero  # a scene at rest must have its frame
         _check.count("classes", classes, least=1)
         _check.count("in_channels", in_channels, least=1)
         _check.count("hidden_channels", hidden_channels, least=4)
@@ -106,6 +107,7 @@ class CNN3D(nn.Module):
     def forward(self, clip: Tensor) -> Tensor:
         layout = "[B, T, C, H, W]"
         _check.signal("clip", clip, rank=5, layout=layout, channels=self.in_channels)
+        _check.same_place("clip", clip, self.head.weight)
         features = self.layers(clip.transpose(1, 2))
         logits: Tensor = self.head(features.mean((-3, -2, -1)))
         return logits

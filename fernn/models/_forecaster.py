@@ -46,6 +46,7 @@ class Forecaster(nn.Module):
         super().__init__()
         flow = Translation(radius=0) if flow is None else flow
         _check.choice("readout", readout, READOUTS)
+        _ = flow.zero  # a scene at rest must have its frame
         _check.count("decoder_layers", decoder_layers, least=0)
         cyclic = isinstance(flow, Translation)
         frame = ("lab" if cyclic else "comoving") if frame is None else frame

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fernn import _check
 from fernn.flows import Flow, Translation
-from fernn.groups import PADDINGS, GroupConv
+from fernn.groups import PADDINGS
 from fernn.nn._layer import Kernels, Layer
 from fernn.nn._state import FRAMES, State
 from fernn.ops import ACTIVATIONS, BACKENDS, flow_step
@@ -193,10 +193,9 @@ class FlowRNN(nn.Module):
             return self._sigma(drive).expand(shape)
         h = drive.new_zeros(shape) if h is None else h
         if self._stepwise:
-            assert isinstance(layer.recurrent, GroupConv)
             name = self.activation if isinstance(self.activation, str) else "identity"
             out = flow_step(h, kernel, drive, self._shift, name, backend=self.backend)
-            return out if isinstance(self.activation, str) else self.activation(out)
+            return out if name == self.activation else self._sigma(out)
         out = layer.recur(h, kernel)
         if self.transport is not None:
             out = self.transport(out)
@@ -205,8 +204,8 @@ class FlowRNN(nn.Module):
         return self._sigma(out + drive)
 
     def _sigma(self, x: Tensor) -> Tensor:
-        named = isinstance(self.activation, str)
-        return ACTIVATIONS[cast(str, self.activation)](x) if named else self.activation(x)  # type: ignore[operator]  # named or callable
+        sigma = self.activation
+        return ACTIVATIONS[sigma](x) if isinstance(sigma, str) else sigma(x)
 
     def _state(self, tensors: tuple[Tensor, ...], time: Tensor) -> State:
         return State(tensors, time, self.frame, self.flow, features=True)

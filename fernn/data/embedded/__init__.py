@@ -1,0 +1,1 @@
+"""The MNIST digits inside the package, the script that chose them, and their licence."""
