@@ -1,39 +1,21 @@
-"""`fernn …` on the command line: thin, everything it does is a function of the library."""
+"""`fernn verify` and `fernn demo`."""
 
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-try:
-    import typer
-    from rich.console import Console
-    from rich.progress import Progress, track
-    from rich.table import Table
-except ImportError:
-    sys.exit("The fernn command needs its extra: pip install 'fernn[experiments]'.")
+import typer
+from rich.progress import track
+from rich.table import Table
 
-
-from fernn import data, models
+from fernn import models
+from fernn.cli._app import app, console
 from fernn.experiments import counterexample as counter
 from fernn.experiments import records, verification
 from fernn.flows import Flow, Rotation, Translation
 from fernn.verify import TOLERANCES, sample_video, verify
 
-app = typer.Typer(
-    help="Flow-equivariant sequence models: verify them, and see the data they are tried on.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-data_app = typer.Typer(help="Fetch, prepare and look at datasets.", no_args_is_help=True)
-app.add_typer(data_app, name="data")
-console = Console()
-
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in TOLERANCES}
-_SHOWN = ("translating-mnist", "rotating-mnist", "bouncing-mnist")
 _COLOURS = {"exact": "green", "interpolated": "yellow", "broken": "red"}
 
 
@@ -79,84 +61,6 @@ def demo(
     counter.draw(counter.counterexample(), picture)
     console.print(f"\ncounter-example drawn to {picture} ({time.perf_counter() - begun:.0f} s)")
     raise typer.Exit(1 if wrong else 0)
-
-
-@data_app.command()
-def fetch(
-    name: Annotated[str, typer.Argument(help="mnist or kth.")],
-    out: Annotated[Path, typer.Option(help="Folder to download to.")] = Path("data"),
-) -> None:
-    """Download a dataset's official files, with checksums where there are any."""
-    with _progress() as progress:
-        folder = data.fetch(name, out, progress)
-    console.print(f"{name} is in {folder}")
-
-
-@data_app.command()
-def prepare(
-    name: Annotated[str, typer.Argument(help="kth.")],
-    source: Annotated[Path, typer.Option(help="Folder with the videos and 00sequences.txt.")],
-    out: Annotated[Path, typer.Option(help="Archive to write, an .npz file.")],
-) -> None:
-    """Turn official videos into one archive of small grey clips."""
-    if name != "kth":
-        raise typer.BadParameter(f"must be kth, got {name!r}.")
-    with _progress() as progress:
-        summary = data.prepare_kth(source, out, progress)
-    console.print(str(summary), markup=False, highlight=False)
-
-
-@data_app.command()
-def show(
-    name: Annotated[str, typer.Argument(help=f"{', '.join(_SHOWN)} or clips.")],
-    source: Annotated[
-        Path | None,
-        typer.Option("--data", help="Folder with MNIST's files, or an archive for clips."),
-    ] = None,
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "train",
-    seed: Annotated[int, typer.Option(help="Which sequences to draw.", min=0)] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("out"),
-) -> None:
-    """Draw a dataset: a contact sheet (PNG) and an animation (GIF)."""
-    videos, classes = _dataset(name, source, split, seed)
-    out.mkdir(parents=True, exist_ok=True)
-    shown = range(0, len(videos), max(1, len(videos) // 8))[:8]  # spread, since clips are sorted
-    batch = videos.batch(shown, epoch=0)
-    for suffix, draw in (("png", data.contact_sheet), ("gif", data.animation)):
-        path = out / f"{name}.{suffix}"
-        draw(batch, path, title=f"{name}, {split}", classes=classes)
-        console.print(f"drawn to {path}")
-
-
-def _dataset(
-    name: str, source: Path | None, split: str, seed: int
-) -> tuple[data.Videos, tuple[str, ...] | None]:
-    """A dataset by its name on the command line, and the names of its classes."""
-    flow = Translation(radius=2)
-    if name == "translating-mnist":
-        return data.FlowingMNIST(flow, split, root=source, seed=seed), None
-    if name == "rotating-mnist":
-        return data.FlowingMNIST(Rotation(count=4), split, root=source, seed=seed), None
-    if name == "bouncing-mnist":
-        return data.BouncingMNIST(flow, split, root=source, seed=seed), None
-    if name != "clips":
-        raise typer.BadParameter(f"must be one of {', '.join(_SHOWN)}, clips, got {name!r}.")
-    if source is None:
-        raise typer.BadParameter("clips need --data FILE, an archive of labelled clips.")
-    archive = data.ClipArchive.load(source)
-    return data.MovingClips(archive, flow, split, seed=seed), archive.classes
-
-
-@contextmanager
-def _progress() -> Iterator[data.Progress]:
-    """A progress bar as a callback: done, total (0 where unknown) and what is being done."""
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def report(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total or None, description=what)
-
-        yield report
 
 
 def _print_all(record: Path | None = None) -> int:
@@ -205,16 +109,3 @@ def _widened(flow: Flow, radius: int) -> Flow:
     if isinstance(flow, Rotation):
         return Rotation(count=radius, group=flow.group)
     return Translation(radius=radius, dim=flow.group.dim)
-
-
-def main() -> None:
-    """Run the command line; a bad value or a missing file is one line, not a traceback."""
-    try:
-        app()
-    except (ValueError, OSError, ImportError) as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
-        sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

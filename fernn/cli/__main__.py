@@ -1,0 +1,5 @@
+"""`python -m fernn.cli`."""
+
+from fernn.cli import main
+
+main()
