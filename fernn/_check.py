@@ -79,6 +79,14 @@ def same_place(name: str, x: Tensor, parameter: Tensor) -> None:
         )
 
 
+def kind(name: str, value: object, expected: type, example: str) -> None:
+    """Raise unless `value` is an `expected`; `example` shows one."""
+    if not isinstance(value, expected):
+        raise TypeError(
+            f"`{name}` must be a {expected.__name__}, got {value!r}. Give for example {example}."
+        )
+
+
 def finite(name: str, values: Sequence[Sequence[float]]) -> None:
     """Raise unless every number is finite."""
     for value in values:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,7 +66,7 @@ class Flow(ABC):
     @property
     def velocities(self) -> Tensor:
         """V as a table [V, d]."""
-        return torch.tensor(self._velocities)
+        return _tensor(self._velocities)
 
     @property
     def zero(self) -> int:
@@ -110,17 +111,22 @@ class Flow(ABC):
         _check.floating("x", x)
         self.check_canvas(x)
         velocity = self._velocity(velocity).to(x.device)
-        when = torch.as_tensor(time, device=x.device)
-        if velocity.ndim - 1 > x.ndim - self.group.dim or when.ndim > x.ndim - self.group.dim:
+        when = _time(time, x.device)
+        leading = x.shape[: x.ndim - self.group.dim]
+        many = _broadcast(velocity.shape[:-1], when.shape)
+        if (
+            many is None
+            or len(many) > len(leading)
+            or _broadcast(many, leading[: len(many)]) is None
+        ):
             raise ValueError(
-                f"`velocity` and `time` must index leading axes of x, got shapes "
+                "`velocity` and `time` must index leading axes of x, got shapes "
                 f"{tuple(velocity.shape)} and {tuple(when.shape)} for x {tuple(x.shape)}."
             )
+        element = self.exp(velocity, when)
         if features and self.group.order > 1:
-            self.check_features(
-                [tuple(v) for v in velocity.reshape(-1, velocity.shape[-1]).tolist()]
-            )
-        return self.group.act(x, self.exp(velocity, when), features=features)
+            self.check_features(element.reshape(-1, element.shape[-1]).tolist())
+        return self.group.act(x, element, features=features)
 
     def act_sequence(
         self, x: Tensor, velocity: Velocity, *, start: int | Tensor = 0, features: bool = False
@@ -151,7 +157,12 @@ class Flow(ABC):
             )
         if features and self.group.order > 1:
             self.check_features(self._velocities)
-        when = torch.as_tensor(time, device=h.device)
+        when = _time(time, h.device)
+        if when.ndim >= lead or _broadcast(when.shape, h.shape[: lead - 1]) is None:
+            raise ValueError(
+                f"`time` must index the axes before V, {tuple(h.shape[: lead - 1])}, "
+                f"got shape {tuple(when.shape)}."
+            )
         element = self.exp(self._table(h.device), when[..., None])
         element = element.reshape(*(1,) * (lead + 1 - element.ndim), *element.shape)
         return self.group.act(h, element, features=features)
@@ -161,7 +172,12 @@ class Flow(ABC):
 
         Under the flow ν̂ of its input, slice ν of a lifted state shows what slice ν − ν̂ showed.
         """
-        shift = tuple(self._velocity(velocity).tolist())
+        value = self._velocity(velocity)
+        if value.ndim != 1:
+            raise ValueError(
+                f"`velocity` must be one velocity, got {len(value)} in shape {tuple(value.shape)}."
+            )
+        shift = tuple(value.tolist())
         place = {self._round(v): index for index, v in enumerate(self._velocities)}
         moved = (self._round(self.subtract(v, shift)) for v in self._velocities)
         return torch.tensor([place.get(v, -1) for v in moved])
@@ -180,7 +196,7 @@ class Flow(ABC):
 
     def _velocity(self, velocity: Velocity) -> Tensor:
         """`velocity` as a checked tensor [..., d]."""
-        value = velocity if isinstance(velocity, Tensor) else torch.tensor(velocity)
+        value = velocity if isinstance(velocity, Tensor) else _tensor(velocity)
         size = len(self._velocities[0])
         if value.ndim == 0 and size == 1:
             value = value[None]
@@ -191,6 +207,28 @@ class Flow(ABC):
             )
         self.check_velocity(value)
         return value
+
+
+def _tensor(values: object) -> Tensor:
+    """Numbers as a tensor of int64 or float64, whatever torch's default is."""
+    tensor = torch.as_tensor(np.asarray(values), device="cpu")
+    return tensor if tensor.is_floating_point() or tensor.is_complex() else tensor.long()
+
+
+def _time(time: int | float | Tensor, device: torch.device) -> Tensor:
+    """`time` as a tensor; only where it is not whole can it fail to be finite."""
+    when = torch.as_tensor(time, device=device)
+    if when.is_floating_point() and not bool(when.isfinite().all()):
+        raise ValueError(f"`time` must be finite, got {when.tolist()}.")
+    return when
+
+
+def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
+    """The common shape of several, None where there is none."""
+    try:
+        return tuple(torch.broadcast_shapes(*map(tuple, shapes)))
+    except RuntimeError:
+        return None
 
 
 def distinct(name: str, velocities: Sequence[tuple[float, ...]]) -> None:

@@ -32,7 +32,8 @@ class _PlaneFlow(Flow):
     def check_canvas(self, x: Tensor) -> None:
         if x.ndim < 2:
             raise ValueError(f"`x` must have at least 2 axes, got shape {tuple(x.shape)}.")
-        if self.exact and len(self) > 1 and x.shape[-1] != x.shape[-2]:
+        quarter = self.exact and any(v[0] % 180 == 90 for v in self._velocities)
+        if quarter and x.shape[-1] != x.shape[-2]:
             raise ValueError(
                 f"`x` must be square for {self!r}, got {x.shape[-2]}×{x.shape[-1]}: a quarter "
                 "turn maps the grid to itself on a square alone. Pad the image to a square."

@@ -32,7 +32,7 @@ class Translation(Flow):
         *,
         velocities: Sequence[int | Sequence[int]] | None = None,
         closed: Sequence[int] | None = None,
-        dim: int = 2,
+        dim: int | None = None,
     ) -> None:
         if (radius is not None) + (velocities is not None) + (closed is not None) != 1:
             raise ValueError(
@@ -42,18 +42,31 @@ class Translation(Flow):
             )
         super().__init__()
         self._radius: int | None = None
-        self.closed: tuple[int, ...] | None = None
+        self._closed: tuple[int, ...] | None = None
         if radius is not None:
             self._radius = _check.count("radius", radius, least=0)
-            self._group = Lattice(dim)
-            self._velocities = tuple(itertools.product(range(-radius, radius + 1), repeat=dim))
+            self._group = Lattice(2 if dim is None else dim)
+            steps = range(-radius, radius + 1)
+            self._velocities = tuple(itertools.product(steps, repeat=self._group.dim))
         elif velocities is not None:
             self._velocities = _integers(velocities)
             self._group = Lattice(len(self._velocities[0]))
         else:
-            self.closed = tuple(_check.count("closed", size, least=1) for size in closed or ())
-            self._group = Lattice(len(self.closed))
-            self._velocities = tuple(itertools.product(*map(range, self.closed)))
+            self._closed = tuple(_check.count("closed", size, least=1) for size in closed or ())
+            if len(self._closed) not in (1, 2, 3):
+                raise ValueError(f"`closed` must be a canvas of 1, 2 or 3 axes, got {closed!r}.")
+            self._group = Lattice(len(self._closed))
+            self._velocities = tuple(itertools.product(*map(range, self._closed)))
+        if dim not in (None, self._group.dim):
+            raise ValueError(
+                f"`dim` must agree with the {self._group.dim} components given, got {dim!r}. "
+                "Leave it out: only `radius` needs it."
+            )
+
+    @property
+    def closed(self) -> tuple[int, ...] | None:
+        """The canvas that V is all velocities of, None where V is truncated."""
+        return self._closed
 
     @property
     def group(self) -> Lattice:
@@ -68,20 +81,20 @@ class Translation(Flow):
 
     def subtract(self, a: Sequence[float], b: Sequence[float]) -> tuple[float, ...]:
         difference = (x - y for x, y in zip(a, b, strict=True))
-        if self.closed is None:
+        if self._closed is None:
             return tuple(difference)
-        return tuple(d % size for d, size in zip(difference, self.closed, strict=True))
+        return tuple(d % size for d, size in zip(difference, self._closed, strict=True))
 
     def config(self) -> dict[str, object]:
-        if self.closed is not None:
-            return {"closed": self.closed}
+        if self._closed is not None:
+            return {"closed": self._closed}
         if self._radius is None:
             return {"velocities": self._velocities}
         made: dict[str, object] = {"radius": self._radius}
         return made | ({} if self._group.dim == 2 else {"dim": self._group.dim})
 
     def _key(self) -> tuple[object, ...]:
-        return (*super()._key(), self.closed)
+        return (*super()._key(), self._closed)
 
     def check_velocity(self, velocity: Tensor) -> None:
         _whole("velocity", velocity)
@@ -90,9 +103,9 @@ class Translation(Flow):
         dim = self._group.dim
         if x.ndim < dim:
             raise ValueError(f"`x` must have at least {dim} axes, got shape {tuple(x.shape)}.")
-        if self.closed is not None and tuple(x.shape[-dim:]) != self.closed:
+        if self._closed is not None and tuple(x.shape[-dim:]) != self._closed:
             raise ValueError(
-                f"`x` must have the canvas {self.closed} that the flow closes on, got "
+                f"`x` must have the canvas {self._closed} that the flow closes on, got "
                 f"{tuple(x.shape[-dim:])}. Use Translation(closed={tuple(x.shape[-dim:])})."
             )
 

@@ -17,7 +17,16 @@ def convolve(x: Tensor, kernel: Tensor, padding: str, bias: Tensor | None = None
     conv = _CONV[x.ndim - 2]
     if padding == "zeros" or halo == 0:
         return conv(x, kernel, bias, padding=halo)
-    return conv(F.pad(x, (halo,) * (2 * (x.ndim - 2)), mode="circular"), kernel, bias)
+    return conv(_wrap(x, halo), kernel, bias)
+
+
+def _wrap(x: Tensor, halo: int) -> Tensor:
+    """x with a circular halo on every spatial axis."""
+    if halo <= min(x.shape[2:]):
+        return F.pad(x, (halo,) * (2 * (x.ndim - 2)), mode="circular")
+    for axis, size in enumerate(x.shape[2:], start=2):  # more than once around a small torus
+        x = x.index_select(axis, torch.arange(-halo, size + halo, device=x.device) % size)
+    return x
 
 
 class GroupConv(nn.Module):
@@ -64,6 +73,7 @@ class GroupConv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         layout = "[N, C, " + ", ".join("DHW"[-self.group.dim :]) + "]"
         _check.signal("x", x, rank=2 + self.group.dim, layout=layout, channels=self.in_channels)
+        _check.same_place("x", x, self.weight)
         return convolve(x, self.kernel(), self.padding)
 
     def extra_repr(self) -> str:

@@ -68,6 +68,11 @@ class SE2(Group):
 
     def _permute(self, x: Tensor, element: Tensor) -> Tensor:
         """h(·, φ) → h(·, φ − θ) on the orientation axis that runs fastest in the channels."""
+        if x.ndim < 3 or x.shape[-3] % self.order:
+            raise ValueError(
+                f"`x` must have a multiple of {self.order} channels, the orientations of {self}, "
+                f"before its canvas, got shape {tuple(x.shape)}."
+            )
         steps = (element[..., :1] * (self.order / 360.0)).round().long()
         split = x.reshape(*x.shape[:-3], -1, self.order, *x.shape[-2:]).movedim(-3, -1)
         return Lattice(1).act(split, steps).movedim(-1, -3).flatten(-4, -3)

@@ -7,51 +7,60 @@ edge weighs four times a corner, as in the isotropic Laplacian. A ring of radius
 frequencies up to 2j, and none above 3: bilinear images have no fourth derivative to speak of.
 """
 
-import math
-from functools import lru_cache
-
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 RING_WIDTH = 0.6
 MAX_FREQUENCY = 3
 
 
-@lru_cache(maxsize=32)
+_CACHE: dict[tuple[int, int], NDArray[np.float64]] = {}
+
+
 def rotated_basis(kernel_size: int, orientations: int) -> Tensor:
-    """Every basis function at every orientation: float64 [basis, N, k, k].
+    """Every basis function at every orientation: float64 [basis, N, k, k] on the CPU.
 
     6 functions for 3×3, 13 for 5×5. Orientation n is turned counter-clockwise by 360°·n/N; turns
     by 90° permute the samples exactly. Each function has unit norm, averaged over its phase.
     """
+    key = (kernel_size, orientations)
+    if key not in _CACHE:  # numpy, so that no device, mode or trace of torch's is kept
+        _CACHE[key] = _make(kernel_size, orientations)
+    return torch.from_numpy(_CACHE[key])
+
+
+def _make(kernel_size: int, orientations: int) -> NDArray[np.float64]:
     radius = kernel_size // 2
-    axis = torch.arange(-radius, radius + 1, dtype=torch.double)
-    down, right = torch.meshgrid(axis, axis, indexing="ij")
-    z = torch.complex(right, -down)
-    turn = torch.arange(orientations, dtype=torch.double) * (2 * math.pi / orientations)
+    axis = np.arange(-radius, radius + 1.0)
+    z = axis[None, :] - 1j * axis[:, None]
+    turn = np.arange(orientations) * (2 * np.pi / orientations)
 
     functions = []
     for ring in range(radius + 1):
         weight = _ring(z, ring)
         for frequency in range(min(2 * ring, MAX_FREQUENCY) + 1):
             harmonic = z**frequency * weight
-            turned = harmonic * torch.exp(-1j * frequency * turn)[:, None, None]
+            turned = harmonic * np.exp(-1j * frequency * turn)[:, None, None]
             parts = (turned.real,) if frequency == 0 else (turned.real, turned.imag)
-            norm = harmonic.abs().norm() / math.sqrt(len(parts))
+            norm = np.linalg.norm(harmonic) / len(parts) ** 0.5
             functions += [part / norm for part in parts]
-    return torch.stack(functions)
+    basis: NDArray[np.float64] = np.stack(functions)
+    return basis
 
 
-def _ring(z: Tensor, ring: int) -> Tensor:
+def _ring(z: NDArray[np.complex128], ring: int) -> NDArray[np.float64]:
     """Weights w(|z|) near radius `ring`, on the pixels within its square, free of alias."""
+    distance: NDArray[np.float64] = np.abs(z)
     if ring == 0:
-        return (z.abs() == 0).double()
-    inside = (torch.maximum(z.real.abs(), z.imag.abs()) <= ring) & (z.abs() > 0)
-    profile = torch.exp(-0.5 * ((z.abs() - ring) / RING_WIDTH) ** 2) * inside
+        return (distance == 0).astype(np.float64)
+    inside = (np.maximum(np.abs(z.real), np.abs(z.imag)) <= ring) & (distance > 0)
+    profile = np.exp(-0.5 * ((distance - ring) / RING_WIDTH) ** 2) * inside
     # The least change relative to the profile that makes the sums vanish: w = p·(1 − Aᵀλ).
-    moments = torch.stack([(z**4).real * z.abs() ** (2 * i) for i in range(2 * ring - 1)])
-    moments = (moments / moments.abs().amax((-2, -1), keepdim=True)).flatten(1)
-    gram = (moments * profile.flatten()) @ moments.T
-    change = torch.linalg.solve(gram, moments @ profile.flatten()) @ moments
-    weight: Tensor = profile * (1 - change.reshape(profile.shape))
+    moments = np.stack([((z**4).real * distance ** (2 * i)).ravel() for i in range(2 * ring - 1)])
+    moments /= np.abs(moments).max(1, keepdims=True)
+    gram = (moments * profile.ravel()) @ moments.T
+    change = np.linalg.solve(gram, moments @ profile.ravel()) @ moments
+    weight: NDArray[np.float64] = profile * (1 - change.reshape(profile.shape))
     return weight

@@ -15,8 +15,11 @@ States = tuple[Tensor, ...]
 class Cell(nn.Module, ABC):
     """A recurrence that streams: a state of plain tensors, the last of them the output, and a step.
 
-    Shapes: frame [B, C, *X], every state tensor [B, K, *X]; video [B, T, C, *X] → [B, T, K, *X].
+    Shapes: frame [B, C, *X] with `dim` axes X, every state tensor [B, K, *X];
+    video [B, T, C, *X] → [B, T, K, *X].
     """
+
+    dim: int = 2
 
     @abstractmethod
     def init_state(self, frame: Tensor) -> States:
@@ -27,6 +30,7 @@ class Cell(nn.Module, ABC):
         """The state after one more frame."""
 
     def forward(self, video: Tensor) -> Tensor:
+        _check_video(video, self.dim)
         outputs = []
         state = self.init_state(video[:, 0])
         for frame in video.unbind(1):
@@ -47,7 +51,7 @@ class ConvGRU(Cell):
     ) -> None:
         super().__init__()
         both, group = in_channels + hidden_channels, Lattice(dim)
-        self.hidden_channels = hidden_channels
+        self.hidden_channels, self.dim = hidden_channels, dim
         self.gates = GroupConv(group, both, 2 * hidden_channels, kernel_size)
         self.candidate = GroupConv(group, both, hidden_channels, kernel_size)
 
@@ -81,6 +85,7 @@ class CausalConv(nn.Module):
         self.conv = GroupConv(Lattice(dim), in_channels * length, out_channels, kernel_size)
 
     def forward(self, video: Tensor) -> Tensor:
+        _check_video(video, self.conv.group.dim)
         steps = video.shape[1]
         past = torch.cat([torch.zeros_like(video[:, :1])] * (self.length - 1) + [video], 1)
         window = torch.cat([past[:, s : s + steps] for s in range(self.length)], 2)
@@ -112,9 +117,15 @@ class CausalAttention(nn.Module):
         self.qkv = GroupConv(Lattice(dim), in_channels, 3 * out_channels, kernel_size)
 
     def forward(self, video: Tensor) -> Tensor:
+        _check_video(video, self.qkv.group.dim)
         batch, steps, _, *canvas = video.shape
         qkv = self.qkv(video.flatten(0, 1)).reshape(batch, steps, 3, self.heads, -1, *canvas)
         # [3, B, *X, heads, T, K/heads]: pixels are a batch, time is the sequence.
         query, key, value = qkv.movedim((2, 1, 4), (0, -2, -1)).movedim(2, -3)
         out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return out.movedim(-3, 1).movedim((-2, -1), (1, 3)).flatten(2, 3)
+
+
+def _check_video(video: Tensor, dim: int) -> None:
+    layout = "[B, T, C, " + ", ".join("DHW"[-dim:]) + "]"
+    _check.signal("video", video, rank=3 + dim, layout=layout)

@@ -94,6 +94,7 @@ class FlowConv(nn.Module):
                 f"`h` must be lifted to the {len(self.flow)} velocities of {self.flow!r}, "
                 f"got {h.shape[1]} in shape {tuple(h.shape)}."
             )
+        _check.same_place("h", h, self.weight)
         return self.convolve(h, self.kernel())
 
     def extra_repr(self) -> str:

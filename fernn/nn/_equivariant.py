@@ -24,15 +24,19 @@ class FlowEquivariant(nn.Module):
         super().__init__()
         if not isinstance(module, nn.Module):
             raise TypeError(f"`module` must be a torch.nn.Module, got {type(module).__name__}.")
+        _check.kind("flow", flow, Flow, "Translation(radius=2)")
         self.module, self.flow = module, flow
 
     def forward(self, video: Tensor) -> Tensor:
         _check.signal("video", video, rank=3 + self.flow.group.dim, layout="[B, T, C, *X]")
+        self._check_place("video", video)
         batch, steps = video.shape[:2]
         time = torch.arange(steps, device=video.device)
         copies = self.flow.transport(video[:, :, None], -time, features=False)
         out = self.module(copies.transpose(1, 2).flatten(0, 1))
-        if not isinstance(out, Tensor) or out.shape[:2] != (batch * len(self.flow), steps):
+        canvas = video.shape[3:]
+        many = (batch * len(self.flow), steps)
+        if not isinstance(out, Tensor) or out.shape[:2] != many or out.shape[3:] != canvas:
             got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ValueError(
                 "`module` must map [B, T, C, *X] to [B, T, K, *X], "
@@ -49,6 +53,9 @@ class FlowEquivariant(nn.Module):
                 f"{type(self.module).__name__} sees whole sequences only. Call the wrapper instead."
             )
         _check.signal("frame", frame, rank=2 + self.flow.group.dim, layout="[B, C, *X]")
+        self._check_place("frame", frame)
+        if state is not None and state.flow != self.flow:
+            raise ValueError(f"`state` must come from {self.flow!r}, got one of {state.flow!r}.")
         if state is None:
             time = torch.zeros((), dtype=torch.long, device=frame.device)
             many = frame[:, None].expand(-1, len(self.flow), *frame.shape[1:])
@@ -59,3 +66,8 @@ class FlowEquivariant(nn.Module):
         tensors = self.module.step(copies.flatten(0, 1), tensors)
         lifted = tuple(t.reshape(len(frame), len(self.flow), *t.shape[1:]) for t in tensors)
         return State(lifted, time + 1, "comoving", self.flow, features=False)
+
+    def _check_place(self, name: str, x: Tensor) -> None:
+        parameter = next(self.module.parameters(), None)
+        if parameter is not None:
+            _check.same_place(name, x, parameter)

@@ -34,6 +34,7 @@ class Layer(nn.Module):
         super().__init__()
         _check.count("hidden_channels", hidden_channels, least=1)
         self.channels = hidden_channels * flow.group.order
+        self.hidden_channels = hidden_channels
 
         def conv(source: int, *, lifting: bool = False) -> GroupConv | FlowConv:
             if mixing is None or lifting:
@@ -56,7 +57,7 @@ class Layer(nn.Module):
 
         self.input = encoder if encoder is not None else conv(in_channels, lifting=first)
         self.recurrent = conv(hidden_channels)
-        self.norm = nn.BatchNorm1d(self.channels) if norm else None
+        self.norm = nn.BatchNorm1d(hidden_channels) if norm else None
 
     def kernels(self) -> Kernels:
         inner = self.input.kernel() if isinstance(self.input, GroupConv | FlowConv) else None
@@ -80,7 +81,10 @@ class Layer(nn.Module):
         out = _apply(self.recurrent, h, kernel)
         if self.norm is None:
             return out
-        normed: Tensor = self.norm(out.flatten(0, 1).flatten(2))
+        # Orientations share their statistics, as they share their weights.
+        normed: Tensor = self.norm(
+            out.reshape(out.shape[0] * out.shape[1], self.hidden_channels, -1)
+        )
         return torch.relu(normed).reshape(out.shape)
 
 

@@ -60,7 +60,8 @@ class FlowRNN(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        widths = [hidden_channels] if isinstance(hidden_channels, int) else list(hidden_channels)
+        _check.kind("flow", flow, Flow, "Translation(radius=2)")
+        widths = [*hidden_channels] if isinstance(hidden_channels, Sequence) else [hidden_channels]
         cyclic = isinstance(flow, Translation)
         padding = ("circular" if cyclic else "zeros") if padding is None else padding
         _check.choice("frame", frame, FRAMES)
@@ -69,7 +70,7 @@ class FlowRNN(nn.Module):
         _check.count("in_channels", in_channels, least=1)
         if not widths:
             raise ValueError("`hidden_channels` must name at least one layer, got none.")
-        if isinstance(activation, str):
+        if not callable(activation):
             _check.choice("activation", activation, tuple(ACTIVATIONS))
         if frame == "lab":
             flow.check_convolution(padding)
@@ -189,7 +190,7 @@ class FlowRNN(nn.Module):
 
     def _recur(self, layer: Layer, h: Tensor | None, drive: Tensor, kernel: Tensor) -> Tensor:
         shape = (len(drive), len(self.flow), *drive.shape[2:])
-        if h is None and layer.norm is None:  # W ⋆ 0 = 0
+        if h is None and layer.norm is None and self.transport is None:  # W ⋆ 0 = 0
             return self._sigma(drive).expand(shape)
         h = drive.new_zeros(shape) if h is None else h
         if self._stepwise:
@@ -230,6 +231,13 @@ class FlowRNN(nn.Module):
             raise ValueError(
                 f"`state` must hold the batch of the input, {len(x)}, got {len(state.tensors[0])}."
             )
+        wanted = [(len(self.flow), layer.channels, *x.shape[3:]) for layer in self._layers()]
+        if [tuple(h.shape[1:]) for h in state.tensors] != [tuple(shape) for shape in wanted]:
+            raise ValueError(
+                f"`state` must hold one [B, V, K, *X] a layer, {wanted} without B, "
+                f"got {[tuple(h.shape[1:]) for h in state.tensors]}."
+            )
+        _check.same_place("state", state.tensors[0], next(self.parameters()))
 
     def extra_repr(self) -> str:
         return f"{self.in_channels}, flow={self.flow!r}, frame={self.frame!r}"

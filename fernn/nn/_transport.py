@@ -19,11 +19,17 @@ class LearnedTransport(nn.Module):
         super().__init__()
         if flow.group.dim != 2:
             raise ValueError(f"`flow` must act on images, got {flow!r}.")
+        self.flow = flow
         self.kernel_size = _check.odd("kernel_size", kernel_size)
         self.weight = nn.Parameter(torch.empty(len(flow), 1, kernel_size, kernel_size))
         nn.init.uniform_(self.weight, -1 / kernel_size, 1 / kernel_size)
 
     def forward(self, h: Tensor) -> Tensor:
+        if h.ndim != 5 or h.shape[1] != len(self.flow):
+            raise ValueError(
+                f"`h` must be lifted, [B, V, K, H, W] with V = {len(self.flow)}, "
+                f"got shape {tuple(h.shape)}."
+            )
         batch, velocities, channels = h.shape[:3]
         halo = self.kernel_size // 2
         slices = h.transpose(1, 2).flatten(0, 1)  # [B·K, V, H, W]: velocities are the groups
