@@ -54,7 +54,7 @@ def _ring(z: NDArray[np.complex128], ring: int) -> NDArray[np.float64]:
     """Weights w(|z|) near radius `ring`, on the pixels within its square, free of alias."""
     distance: NDArray[np.float64] = np.abs(z)
     if ring == 0:
-        return (distance == 0).astype(np.float64)
+        return np.where(distance == 0, 1.0, 0.0)
     inside = (np.maximum(np.abs(z.real), np.abs(z.imag)) <= ring) & (distance > 0)
     profile = np.exp(-0.5 * ((distance - ring) / RING_WIDTH) ** 2) * inside
     # The least change relative to the profile that makes the sums vanish: w = p·(1 − Aᵀλ).
