@@ -15,9 +15,10 @@ def choice(name: str, value: object, options: Sequence[str]) -> None:
 
 def count(name: str, value: object, *, least: int) -> int:
     """Raise unless `value` is an integer of at least `least`."""
-    kind = "non-negative" if least == 0 else "positive"
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"`{name}` must be a {kind} integer, got {value!r}.")
+        known = {0: "a non-negative integer", 1: "a positive integer"}
+        wanted = known.get(least, f"an integer of at least {least}")
+        raise ValueError(f"`{name}` must be {wanted}, got {value!r}.")
     return value
 
 

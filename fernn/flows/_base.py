@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fernn import _check
+from fernn._constant import Constant
 from fernn.groups import Group
 
 Velocity = Sequence[float] | float | Tensor
@@ -20,10 +21,9 @@ class Flow(ABC):
     pairwise; time is counted in frames.
     """
 
-    _velocities: tuple[tuple[float, ...], ...]
-
-    def __init__(self) -> None:
-        self._tables: dict[torch.device, Tensor] = {}
+    def __init__(self, velocities: tuple[tuple[float, ...], ...]) -> None:
+        self._velocities = velocities
+        self._table = Constant(_tensor(velocities))
 
     @property
     @abstractmethod
@@ -67,6 +67,10 @@ class Flow(ABC):
     def velocities(self) -> Tensor:
         """V as a table [V, d]."""
         return _tensor(self._velocities)
+
+    def table(self, device: torch.device) -> Tensor:
+        """V on a device, made once: a step then copies nothing from the host."""
+        return self._table.on(device)
 
     @property
     def zero(self) -> int:
@@ -163,7 +167,9 @@ class Flow(ABC):
                 f"`time` must index the axes before V, {tuple(h.shape[: lead - 1])}, "
                 f"got shape {tuple(when.shape)}."
             )
-        element = self.exp(self._table(h.device), when[..., None])
+        element = self.exp(self.table(h.device), when[..., None])
+        if features and self.group.order > 1 and when.is_floating_point():
+            self.check_features(element.reshape(-1, element.shape[-1]).tolist())
         element = element.reshape(*(1,) * (lead + 1 - element.ndim), *element.shape)
         return self.group.act(h, element, features=features)
 
@@ -178,21 +184,10 @@ class Flow(ABC):
                 f"`velocity` must be one velocity, got {len(value)} in shape {tuple(value.shape)}."
             )
         shift = tuple(value.tolist())
-        place = {self._round(v): index for index, v in enumerate(self._velocities)}
-        moved = (self._round(self.subtract(v, shift)) for v in self._velocities)
+        digits = 4 if value.dtype in (torch.float32, torch.float16, torch.bfloat16) else 9
+        place = {_round(v, digits): index for index, v in enumerate(self._velocities)}
+        moved = (_round(self.subtract(v, shift), digits) for v in self._velocities)
         return torch.tensor([place.get(v, -1) for v in moved])
-
-    def _table(self, device: torch.device) -> Tensor:
-        """V on a device, made once: a step then copies nothing from the host."""
-        if torch.compiler.is_compiling():  # a traced tensor must not outlive its trace
-            return self.velocities.to(device)
-        if device not in self._tables:
-            self._tables[device] = self.velocities.to(device)
-        return self._tables[device]
-
-    @staticmethod
-    def _round(velocity: Sequence[float]) -> tuple[float, ...]:
-        return tuple(round(component, 9) + 0.0 for component in velocity)
 
     def _velocity(self, velocity: Velocity) -> Tensor:
         """`velocity` as a checked tensor [..., d]."""
@@ -231,10 +226,16 @@ def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
         return None
 
 
+def _round(velocity: Sequence[float], digits: int = 9) -> tuple[float, ...]:
+    """A velocity as a key that rounding errors do not tell apart."""
+    return tuple(round(component, digits) + 0.0 for component in velocity)
+
+
 def distinct(name: str, velocities: Sequence[tuple[float, ...]]) -> None:
     """Raise where V is empty or a velocity stands twice."""
     if not velocities:
         raise ValueError(f"`{name}` must not be empty: give at least the zero velocity.")
+    rounded = [_round(velocity) for velocity in velocities]
     for index, velocity in enumerate(velocities):
-        if velocity in velocities[:index]:
+        if rounded[index] in rounded[:index]:
             raise ValueError(f"`{name}` must be distinct, got {velocity} twice.")

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,17 +85,16 @@ class Rotation(_PlaneFlow):
                 "Rotation takes exactly one of `count` (multiples of `degrees` up to ±count) and "
                 f"`velocities` (a list), got count={count!r}, velocities={velocities!r}."
             )
-        super().__init__()
         self._count, self._degrees = count, float(degrees)
         _check.finite("degrees", [(self._degrees,)])
         if count is not None:
             _check.count("count", count, least=0)
             angles = [k * self._degrees for k in range(-count, count + 1)]
         else:
-            angles = [float(v) for v in velocities or ()]
+            angles = [float(v) for v in np.asarray(velocities, dtype=np.float64).ravel()]
         _check.finite("velocities", [angles])
-        distinct("velocities", [self._round((a % 360.0,)) for a in angles])
-        self._velocities = tuple((a,) for a in angles)
+        distinct("velocities", [(a % 360.0,) for a in angles])
+        super().__init__(tuple((a,) for a in angles))
         self._group = SE2() if group is None else group
 
     def exp(self, velocity: Tensor, time: Tensor) -> Tensor:
@@ -129,7 +129,6 @@ class RigidMotion(_PlaneFlow):
     """
 
     def __init__(self, velocities: Sequence[Sequence[float]], *, group: SE2 | None = None) -> None:
-        super().__init__()
         rows = [tuple(float(component) for component in v) for v in velocities]
         for row in rows:
             if len(row) != 3:
@@ -146,7 +145,7 @@ class RigidMotion(_PlaneFlow):
                     "zero: turns about different centres, or a turn and a translation. Use one "
                     "centre of rotation for all, or translations alone."
                 )
-        self._velocities = tuple(rows)
+        super().__init__(tuple(rows))
         self._group = SE2() if group is None else group
 
     def exp(self, velocity: Tensor, time: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,23 +41,23 @@ class Translation(Flow):
                 f"(a list) and `closed` (a canvas), got radius={radius!r}, "
                 f"velocities={velocities!r}, closed={closed!r}."
             )
-        super().__init__()
         self._radius: int | None = None
         self._closed: tuple[int, ...] | None = None
+        table: tuple[tuple[int, ...], ...]
         if radius is not None:
             self._radius = _check.count("radius", radius, least=0)
             self._group = Lattice(2 if dim is None else dim)
-            steps = range(-radius, radius + 1)
-            self._velocities = tuple(itertools.product(steps, repeat=self._group.dim))
+            table = tuple(itertools.product(range(-radius, radius + 1), repeat=self._group.dim))
         elif velocities is not None:
-            self._velocities = _integers(velocities)
-            self._group = Lattice(len(self._velocities[0]))
+            table = _integers(velocities)
+            self._group = Lattice(len(table[0]))
         else:
-            self._closed = tuple(_check.count("closed", size, least=1) for size in closed or ())
+            self._closed = tuple(_check.count("closed", size, least=1) for size in _listed(closed))
             if len(self._closed) not in (1, 2, 3):
                 raise ValueError(f"`closed` must be a canvas of 1, 2 or 3 axes, got {closed!r}.")
             self._group = Lattice(len(self._closed))
-            self._velocities = tuple(itertools.product(*map(range, self._closed)))
+            table = tuple(itertools.product(*map(range, self._closed)))
+        super().__init__(table)
         if dim not in (None, self._group.dim):
             raise ValueError(
                 f"`dim` must agree with the {self._group.dim} components given, got {dim!r}. "
@@ -123,7 +124,7 @@ class Translation(Flow):
 
 def _integers(velocities: Sequence[int | Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     """A list of velocities as integer tuples of one length; a bare number is a 1-D velocity."""
-    rows = [tuple(v) if isinstance(v, Sequence | Tensor) else (v,) for v in velocities]
+    rows = [tuple(v) if isinstance(v, Sequence) else (v,) for v in _listed(velocities)]
     _check.finite("velocities", rows)
     for row in rows:
         if len(row) not in (1, 2, 3) or len(row) != len(rows[0]):
@@ -139,6 +140,11 @@ def _integers(velocities: Sequence[int | Sequence[int]]) -> tuple[tuple[int, ...
     whole = tuple(tuple(int(component) for component in row) for row in rows)
     distinct("velocities", whole)
     return whole
+
+
+def _listed(values: Any) -> list[Any]:
+    """A list, also from an array or a tensor."""
+    return list(values.tolist() if hasattr(values, "tolist") else values)
 
 
 def _whole(name: str, value: Tensor) -> Tensor:

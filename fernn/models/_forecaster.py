@@ -48,6 +48,7 @@ class Forecaster(nn.Module):
         _check.choice("readout", readout, READOUTS)
         _ = flow.zero  # a scene at rest must have its frame
         _check.count("decoder_layers", decoder_layers, least=0)
+        _check.count("hidden_channels", hidden_channels, least=1)
         cyclic = isinstance(flow, Translation)
         frame = ("lab" if cyclic else "comoving") if frame is None else frame
         self.config: dict[str, object] = {

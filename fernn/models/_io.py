@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 import fernn.flows
@@ -33,7 +33,7 @@ def save(model: Model, path: str | Path) -> None:
     about = {"model": type(model).__name__, "config": _encode(model.config)}
     tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
     with written_whole(path) as part:
-        save_file(tensors, part, metadata={_KEY: json.dumps(about)})
+        part.write_bytes(serialise(tensors, metadata={_KEY: json.dumps(about)}))
 
 
 def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
@@ -58,6 +58,8 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
             f"`path` must be a safetensors file, got {str(path)!r}: {error}."
         ) from None
     model = _build(metadata, path) if into is None else into
+    if into is None:  # in the precision it was saved in
+        model.to(next((t.dtype for t in tensors.values() if t.is_floating_point()), None))
     _match(model.state_dict(), tensors, path)
     model.load_state_dict(tensors)
     return model
@@ -68,12 +70,12 @@ def _build(metadata: dict[str, str], path: Path) -> nn.Module:
         about = json.loads(metadata[_KEY])
         made = _MODELS[about["model"]]
         config: dict[str, Any] = {name: _decode(value) for name, value in about["config"].items()}
-    except (KeyError, TypeError, ValueError):
+        return made(**config)
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError(
             f"`path` must hold a model's configuration, got {str(path)!r} without a readable one. "
             "Build the model yourself and pass it as `into`."
         ) from None
-    return made(**config)
 
 
 def _match(have: dict[str, Tensor], found: dict[str, Tensor], path: Path) -> None:

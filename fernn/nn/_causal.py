@@ -62,7 +62,7 @@ class ConvGRU(Cell):
         (h,) = state
         reset, update = self.gates(torch.cat([frame, h], 1)).sigmoid().chunk(2, 1)
         candidate = self.candidate(torch.cat([frame, reset * h], 1)).tanh()
-        return (torch.lerp(h, candidate, update),)
+        return (h + update * (candidate - h),)
 
 
 class CausalConv(nn.Module):

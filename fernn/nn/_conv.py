@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn import _check
+from fernn._constant import Constant
 from fernn.flows import Flow, Translation
 from fernn.groups import PADDINGS, convolve
 
@@ -44,18 +45,16 @@ class FlowConv(nn.Module):
         if radius is not None:
             _check.count("radius", radius, least=0)
         self.flow, self.radius, self.padding = flow, radius, padding
-        pairs, differences = _pairs(flow, radius)
-        self.register_buffer("_pairs", pairs, persistent=False)
-        self.register_buffer("_neighbours", _neighbours(pairs, differences), persistent=False)
+        with torch.device("cpu"):  # real indices, also where the weights are not
+            pairs, differences = _pairs(flow, radius)
+            neighbours = _neighbours(pairs, differences)
+        self._pairs, self._neighbours = Constant(pairs), Constant(neighbours)
         self.weight = nn.Parameter(
             torch.empty(out_channels, in_channels, differences, *(kernel_size,) * flow.group.dim)
         )
         reach = int((pairs >= 0).sum(1).max())
         bound = (in_channels * reach * kernel_size**flow.group.dim) ** -0.5
         nn.init.uniform_(self.weight, -bound, bound)
-
-    _pairs: Tensor
-    _neighbours: Tensor
 
     def kernel(self) -> Tensor:
         """The dense kernel of the cheaper of two plans, expanded once for a whole sequence.
@@ -66,7 +65,9 @@ class FlowConv(nn.Module):
         """
         if self._dense:
             padded = torch.cat([self.weight, torch.zeros_like(self.weight[:, :, :1])], 2)
-            blocks = padded[:, :, self._pairs]  # [K, C, ν, γ, *k]; −1 reads the zero block
+            blocks = padded[
+                :, :, self._pairs.on(padded.device)
+            ]  # [K, C, ν, γ, *k]; −1 reads the zero block
             return blocks.movedim(2, 0).movedim(3, 2).flatten(2, 3).flatten(0, 1)
         return self.weight.movedim(2, 1).flatten(1, 2)
 
@@ -81,7 +82,7 @@ class FlowConv(nn.Module):
             out = convolve(h.flatten(1, 2), kernel, self.padding)
         else:
             padded = torch.cat([h, torch.zeros_like(h[:, :1])], 1)
-            near = padded[:, self._neighbours]  # [B, V, M, C, *X]
+            near = padded[:, self._neighbours.on(h.device)]  # [B, V, M, C, *X]
             out = convolve(near.flatten(2, 3).flatten(0, 1), kernel, self.padding)
         return out.reshape(batch, velocities, -1, *h.shape[3:])
 

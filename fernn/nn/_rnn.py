@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn import _check
+from fernn._constant import Constant
 from fernn.flows import Flow, Translation
 from fernn.groups import PADDINGS
 from fernn.nn._layer import Kernels, Layer
@@ -40,8 +41,6 @@ class FlowRNN(nn.Module):
     >>> states.shape
     torch.Size([2, 5, 9, 8, 9, 9])
     """
-
-    _shift: Tensor
 
     def __init__(
         self,
@@ -104,10 +103,8 @@ class FlowRNN(nn.Module):
         # U may act before frames are moved apart where it commutes with the flow, once for all ν.
         self._input_first = frame == "lab" or (on_torus and encoder is None)
         self._stepwise = on_torus and mixing is None and not norm and transport is None
-        if on_torus:
-            velocities = flow.velocities
-            shift = velocities if frame == "lab" else torch.zeros_like(velocities)
-            self.register_buffer("_shift", shift, persistent=False)
+        velocities = flow.velocities
+        self._shift = Constant(velocities if frame == "lab" else torch.zeros_like(velocities))
 
     def forward(self, video: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         states = []
@@ -195,7 +192,8 @@ class FlowRNN(nn.Module):
         h = drive.new_zeros(shape) if h is None else h
         if self._stepwise:
             name = self.activation if isinstance(self.activation, str) else "identity"
-            out = flow_step(h, kernel, drive, self._shift, name, backend=self.backend)
+            shift = self._shift.on(h.device)
+            out = flow_step(h, kernel, drive, shift, name, backend=self.backend)
             return out if name == self.activation else self._sigma(out)
         out = layer.recur(h, kernel)
         if self.transport is not None:

@@ -1,0 +1,25 @@
+"""Constant tensors that follow their users from device to device."""
+
+import torch
+from torch import Tensor
+
+
+class Constant:
+    """A tensor that is the same for ever, copied once to each device that asks for it.
+
+    A buffer would do the same, but one that is not saved loses its values when a module is built
+    on the meta device and materialised later.
+    """
+
+    def __init__(self, value: Tensor) -> None:
+        self._value = value
+        self._copies: dict[torch.device, Tensor] = {}
+
+    def on(self, device: torch.device) -> Tensor:
+        copy = self._copies.get(device)
+        if copy is None:
+            copy = self._value.to(device)
+            # What a trace or a fake mode makes must not outlive it.
+            if type(copy) is Tensor and not torch.compiler.is_compiling():
+                self._copies[device] = copy
+        return copy

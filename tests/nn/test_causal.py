@@ -1,0 +1,135 @@
+"""ConvGRU, CausalConv and CausalAttention: ordinary causal models, word for word."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tolerances import TOLERANCE, error, same
+
+from fernn.nn import CausalAttention, CausalConv, Cell, ConvGRU
+
+MODELS = {
+    "gru": lambda dim: ConvGRU(2, 4, dim=dim),
+    "conv": lambda dim: CausalConv(2, 4, length=3, dim=dim),
+    "attention": lambda dim: CausalAttention(2, 4, heads=2, dim=dim),
+}
+
+
+def circular(x, kernel):
+    halo = kernel.shape[-1] // 2
+    return F.conv2d(F.pad(x, (halo,) * 4, mode="circular"), kernel)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_causal_models_depend_on_the_past_alone(make, dim):
+    model, x = make(dim).double(), torch.randn(2, 6, 2, *(4, 3, 5)[:dim], dtype=torch.double)
+    for t in range(1, 6):
+        changed = x.clone()
+        changed[:, t:] = torch.randn_like(changed[:, t:])
+        before, after = model(x), model(changed)
+        assert before.shape == (2, 6, 4, *x.shape[3:])
+        assert same(after[:, :t], before[:, :t])
+        assert not torch.allclose(after[:, t:], before[:, t:])
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_causal_models_remember(make):
+    model, x = make(2).double(), torch.randn(2, 6, 2, 4, 3, dtype=torch.double)
+    changed = x.clone()
+    changed[:, 3] += 1.0
+    assert not torch.allclose(model(changed)[:, 4], model(x)[:, 4])
+
+
+def test_conv_gru_is_the_equation():
+    """z and r from f and h by convolution; h ← (1 − z)∘h + z∘tanh(U f + W(r∘h))."""
+    gru, x = ConvGRU(2, 3).double(), torch.randn(2, 5, 2, 4, 6, dtype=torch.double)
+    h = torch.zeros(2, 3, 4, 6, dtype=torch.double)
+    out = gru(x)
+    for t in range(5):
+        gates = torch.sigmoid(circular(torch.cat([x[:, t], h], 1), gru.gates.weight))
+        r, z = gates[:, :3], gates[:, 3:]
+        new = torch.tanh(circular(torch.cat([x[:, t], r * h], 1), gru.candidate.weight))
+        h = (1 - z) * h + z * new
+        assert same(out[:, t], h)
+
+
+@pytest.mark.parametrize("length", [1, 3, 9])
+def test_causal_conv_is_the_equation(length):
+    """Σ_s W_s ⋆ f_{t−s}, with frames before the first taken as zero."""
+    conv, x = (
+        CausalConv(2, 3, length=length).double(),
+        torch.randn(2, 5, 2, 4, 6, dtype=torch.double),
+    )
+    kernels = conv.conv.weight.unflatten(1, (length, 2))
+    out = conv(x)
+    for t in range(5):
+        terms = [
+            circular(x[:, t - s], kernels[:, length - 1 - s]) for s in range(min(length, t + 1))
+        ]
+        assert same(out[:, t], sum(terms))
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_causal_attention_is_the_equation(heads):
+    """softmax over s ≤ t of q_t(x)·k_s(x)/√d, applied to v_s(x), at each pixel and head."""
+    model = CausalAttention(2, 4, heads=heads).double()
+    x = torch.randn(2, 5, 2, 4, 3, dtype=torch.double)
+    q, k, v = (
+        torch.stack([circular(x[:, t], weight) for t in range(5)], 1).unflatten(2, (heads, -1))
+        for weight in model.qkv.weight.chunk(3)
+    )
+    out = model(x)
+    for t in range(5):
+        scores = (q[:, t, None] * k[:, : t + 1]).sum(3) / math.sqrt(4 / heads)
+        weight = scores.softmax(1)
+        want = (weight[:, :, :, None] * v[:, : t + 1]).sum(1).flatten(1, 2)
+        assert same(out[:, t], want)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gru",
+        "conv",
+        "attention",
+    ],
+)
+def test_causal_models_run_under_autocast(name):
+    model, x = MODELS[name](2), torch.randn(2, 4, 2, 5, 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = model(x)
+    assert error(out, model(x)) < TOLERANCE[torch.bfloat16]
+    out.float().sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_cell_is_abstract():
+    with pytest.raises(TypeError, match="abstract"):
+        Cell()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: CausalConv(1, 1, length=0), "`length` must be a positive integer, got 0"),
+        (lambda: CausalAttention(1, 4, heads=0), "`heads` must be a positive integer, got 0"),
+        (lambda: CausalAttention(1, 3, heads=2), "`out_channels` must be a multiple of `heads`"),
+        (lambda: ConvGRU(1, 2, kernel_size=2), "`kernel_size` must be odd, got 2"),
+        (lambda: CausalConv(1, 2, kernel_size=2), "`kernel_size` must be odd, got 2"),
+        (lambda: CausalAttention(1, 2, kernel_size=2), "`kernel_size` must be odd, got 2"),
+        (lambda: ConvGRU(1, 2, dim=4), "`dim` must be 1, 2 or 3, got 4"),
+        (lambda: CausalConv(1, 2)(torch.zeros(1, 3, 2, 4, 4)), "must have 3 channels in .*got 6"),
+    ],
+)
+def test_causal_models_refuse_bad_options(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 2, 4, 4), (0, 3, 2, 4, 4), (3, 2, 4, 4)])
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_causal_models_refuse_bad_input(make, shape):
+    with pytest.raises(ValueError, match="`video` must"):
+        make(2)(torch.zeros(shape))
