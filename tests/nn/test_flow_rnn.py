@@ -815,11 +815,11 @@ def test_flow_rnn_survives_deferred_initialisation():
     """Built without memory and filled later, as large models are: the flow must not be lost."""
     whole = recurrence(T1, mixing=1)
     with torch.device("meta"):
-        deferred = FlowRNN(1, 3, flow=T1, mixing=1).double()
+        deferred = FlowRNN(2, 3, flow=T1, mixing=1).double()
     deferred.to_empty(device="cpu").load_state_dict(whole.state_dict())
-    plain = FlowRNN(1, 3, flow=T1).double()
+    plain = FlowRNN(2, 3, flow=T1).double()
     with torch.device("meta"):
-        late = FlowRNN(1, 3, flow=T1).double()
+        late = FlowRNN(2, 3, flow=T1).double()
     late.to_empty(device="cpu").load_state_dict(plain.state_dict())
     x = video(5, 7)
     assert same(deferred(x)[0], whole(x)[0])
