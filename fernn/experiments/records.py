@@ -1,6 +1,7 @@
 """Records: what was measured, with what, on what; tables and figures are made from them."""
 
 import json
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -13,12 +14,16 @@ from fernn._files import written_whole
 
 
 def environment() -> dict[str, object]:
-    """Commit, versions and hardware of this moment."""
+    """Commit, versions and hardware of this moment.
+
+    Where a copy of the code runs without its git folder, as on a borrowed GPU, the variable
+    FERNN_COMMIT says which commit it is a copy of.
+    """
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     changes = _git("status", "--porcelain", "--untracked-files=no")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
+        "commit": _git("rev-parse", "HEAD") or os.environ.get("FERNN_COMMIT"),
         "dirty": None if changes is None else bool(changes),
         "fernn": fernn.__version__,
         "python": platform.python_version(),
