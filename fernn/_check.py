@@ -1,6 +1,7 @@
 """Checks shared by every room: each error names the argument, the condition, the value, the fix."""
 
 from collections.abc import Sequence
+from operator import index
 
 import torch
 from torch import Tensor
@@ -15,11 +16,12 @@ def choice(name: str, value: object, options: Sequence[str]) -> None:
 
 def count(name: str, value: object, *, least: int) -> int:
     """Raise unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    whole = None if isinstance(value, bool) or not hasattr(value, "__index__") else index(value)
+    if whole is None or whole < least:
         known = {0: "a non-negative integer", 1: "a positive integer"}
         wanted = known.get(least, f"an integer of at least {least}")
         raise ValueError(f"`{name}` must be {wanted}, got {value!r}.")
-    return value
+    return whole
 
 
 def odd(name: str, value: object) -> int:

@@ -20,6 +20,9 @@ TOLERANCES = {
 }
 """The relative error that rounding may cause in a short recurrence, by dtype."""
 
+BLUR = 0.1
+"""Where interpolation alone changes an output by more than this, errors below it say nothing."""
+
 Model = nn.Module | Callable[[Tensor], Any]
 
 
@@ -50,11 +53,21 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """exact: to rounding; interpolated: to what the flow's interpolation loses; or broken."""
+        """exact, interpolated or broken; inconclusive or vacuous where nothing can be said.
+
+        - exact: every error is rounding;
+        - interpolated: no error exceeds what the flow's interpolation loses by itself;
+        - broken: some error does;
+        - inconclusive: none does, but interpolation blurs this video too much to tell;
+        - vacuous: no ν − ν̂ lies in V, so nothing was compared.
+        """
+        if not any(self.pairs):
+            return "vacuous"
         if self.worst <= self.tolerance:
             return "exact"
-        explained = bool((self.error <= self.interpolation + self.tolerance).all())
-        return "interpolated" if explained else "broken"
+        if bool((self.error > self.interpolation + self.tolerance).any()):
+            return "broken"
+        return "interpolated" if float(self.interpolation.max()) <= BLUR else "inconclusive"
 
     def __str__(self) -> str:
         shown = self.error.amax(1).argsort(descending=True)[:12].sort().values.tolist()
@@ -97,7 +110,7 @@ class Report:
 
 def verify(
     model: Model,
-    video: Tensor,
+    video: Tensor | None,
     flow: Flow,
     *,
     velocities: Sequence[Velocity] | None = None,
@@ -110,8 +123,9 @@ def verify(
     `model` maps video [B, T, C, *X] to a lifted sequence [B, T, V, K, *X], a sequence
     [B, T, K, *X] or a value [B, K], which should not change; of a tuple the first part counts. It
     is copied, put in eval mode and run in `dtype`. `velocities` are the ν̂ to try, by default all
-    of V but zero. `start` is the time of the first output, T for a forecast. `features` says that
-    channels carry the orientations of the flow's group, by default where there is a V axis.
+    of V but zero. Without a `video` (None) a smooth random one is made. `start` is the time of
+    the first output, T for a forecast. `features` says that channels carry the orientations of the
+    flow's group, by default where there is a V axis.
 
     >>> from fernn import FlowRNN, Translation
     >>> flow = Translation(radius=1)
@@ -120,6 +134,8 @@ def verify(
     >>> verify(FlowRNN(1, 4, flow=Translation(radius=0)), torch.rand(1, 6, 1, 7, 8), flow).verdict
     'broken'
     """
+    _check.kind("flow", flow, Flow, "Translation(radius=2)")
+    video = sample_video(flow) if video is None else video
     _check.floating("video", video)
     if dtype not in TOLERANCES:
         raise ValueError(f"`dtype` must be one of {', '.join(map(str, TOLERANCES))}, got {dtype}.")
@@ -134,8 +150,15 @@ def verify(
             f"`flow` must have a velocity other than zero to try, got {flow!r}. To test a G-RNN, "
             "pass the flow that it should be equivariant to, for example Translation(radius=1)."
         )
+    if video.ndim < 3 + flow.group.dim or video.shape[1] < 2:
+        raise ValueError(
+            "`video` must be [B, T, C, *X] with at least 2 frames, because before any motion every "
+            f"model is equivariant, got shape {tuple(video.shape)}."
+        )
     run = _runner(model, dtype)
     video = video.double()
+    if all(torch.equal(flow.act_sequence(video, v), video) for v in tried):
+        raise ValueError("`video` must change when it moves, got one that no velocity changes.")
     base = run(video)
     if not bool(base.isfinite().all()) or not bool(base.any()):
         raise ValueError("`model` must give finite outputs that are not all zero on `video`.")
@@ -172,13 +195,18 @@ def assert_flow_equivariant(
     """Fail with the table of errors unless `model` is flow equivariant: one line in a test.
 
     Without a `video`, a smooth random one of one channel and seven frames is made. Without a
-    `tolerance`, rounding is allowed, and what the flow itself loses by interpolation.
+    `tolerance`, rounding is allowed, and what the flow itself loses by interpolation. Of a
+    forecast, `start` is the number of frames observed.
     """
-    report = verify(
-        model, sample_video(flow) if video is None else video, flow, start=start, dtype=dtype
-    )
-    if max(report.pairs) == 0:
-        raise AssertionError(f"No ν − ν̂ lies in V for any ν̂, so nothing was compared:\n{report}")
+    report = verify(model, video, flow, start=start, dtype=dtype)
+    if report.verdict == "vacuous":
+        raise AssertionError(f"No ν − ν̂ lies in V for any ν̂, so nothing was compared.\n{report}")
+    if report.verdict == "inconclusive" and tolerance is None:
+        raise AssertionError(
+            f"Nothing can be concluded: moving this video there and back already changes the "
+            f"output by {report.interpolation.max():.2f}. Use a smooth video, or leave `video` "
+            f"out.\n{report}"
+        )
     if report.verdict == "broken" if tolerance is None else report.worst > tolerance:
         raise AssertionError(f"The model is not flow equivariant.\n{report}")
 

@@ -191,3 +191,29 @@ def test_assert_flow_equivariant_takes_a_tolerance():
 def test_verify_refuses_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call(sample_video(FLOW))
+
+
+def test_verify_does_not_conclude_from_a_video_that_interpolation_blurs():
+    """On white noise a turn there and back loses more than any model can get wrong."""
+    flow, noise = Rotation(count=2), torch.rand(1, 5, 1, 8, 8)
+    assert verify(ConvGRU(1, 4), noise, flow).verdict == "inconclusive"
+    with pytest.raises(AssertionError, match="Nothing can be concluded"):
+        assert_flow_equivariant(ConvGRU(1, 4), flow, noise)
+    assert verify(ConvGRU(1, 4), None, flow).verdict == "broken"
+
+
+def test_verify_calls_a_comparison_of_nothing_vacuous():
+    flow = Translation(velocities=[(0, 1), (0, 3)])
+    assert verify(FlowRNN(1, 2, flow=flow), None, flow).verdict == "vacuous"
+
+
+@pytest.mark.parametrize(
+    ("video", "message"),
+    [
+        (torch.rand(1, 1, 1, 7, 7), "at least 2 frames"),
+        (torch.ones(1, 4, 1, 7, 7), "change when it moves"),
+    ],
+)
+def test_verify_refuses_a_video_on_which_every_model_passes(video, message):
+    with pytest.raises(ValueError, match=message):
+        verify(FlowRNN(1, 2, flow=Translation(radius=0)), video, FLOW)

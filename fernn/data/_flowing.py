@@ -27,7 +27,8 @@ class FlowingMNIST(Videos):
     not depend on V: to see the same sequences at one given velocity, as an evaluation per velocity
     needs, make the dataset again with `Translation(velocities=[ν])`.
 
-    Training redraws everything in each epoch; evaluate with one fixed epoch, such as 0. Sequences
+    Training redraws everything in each epoch; evaluate with one fixed epoch, such as 0. A
+    DataLoader stays at one epoch: make it from `data.at(epoch)`, or use `data.batches`. Sequences
     of translations are the same to the bit on every device, those of rotations to 1e-5.
 
     >>> data = FlowingMNIST(Translation(radius=2), "test")

@@ -8,6 +8,7 @@ has as many sequences as the split has clips.
 import torch
 from torch import Tensor
 
+from fernn import _check
 from fernn.data._archive import ClipArchive
 from fernn.data._errors import DataError
 from fernn.data._random import Stream, integers
@@ -50,6 +51,7 @@ class MovingClips(Videos):
         device: str | torch.device = "cpu",
     ) -> None:
         super().__init__(split, seed=seed, device=device)
+        _check.kind("archive", archive, ClipArchive, "ClipArchive.load(path)")
         if not isinstance(flow, Translation) or flow.group.dim != 2:
             raise ValueError(f"`flow` must be a Translation of images, got {flow!r}.")
         flow.check_canvas(archive.frames)

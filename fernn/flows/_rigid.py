@@ -54,7 +54,8 @@ class _PlaneFlow(Flow):
             if not self._group.turns(velocity[0]):
                 raise ValueError(
                     f"`flow` must turn by multiples of {360 / self._group.order:g}° in the lab "
-                    f"frame, got a velocity of {velocity[0]:g}°: convolution on {self._group} does "
+                    f"frame, got a velocity of {velocity[0]:g}°: "
+                    f"{'an ordinary convolution' if self._group.order == 1 else self._group} does "
                     'not commute with that turn. Use frame="comoving", which asks nothing of the '
                     "convolution, or group=SE2(N) with N a multiple of "
                     f"{_orientations(self._velocities)}."
@@ -85,17 +86,25 @@ class Rotation(_PlaneFlow):
                 "Rotation takes exactly one of `count` (multiples of `degrees` up to ±count) and "
                 f"`velocities` (a list), got count={count!r}, velocities={velocities!r}."
             )
+        self._group = _plane(group)
         self._count, self._degrees = count, float(degrees)
         _check.finite("degrees", [(self._degrees,)])
+        if self._degrees == 0:
+            raise ValueError("`degrees` must not be 0: it is the step between velocities.")
         if count is not None:
-            _check.count("count", count, least=0)
+            self._count = count = _check.count("count", count, least=0)
             angles = [k * self._degrees for k in range(-count, count + 1)]
         else:
-            angles = [float(v) for v in np.asarray(velocities, dtype=np.float64).ravel()]
+            listed = np.asarray(velocities, dtype=np.float64)
+            if listed.ndim != 1:
+                raise ValueError(
+                    "`velocities` must be degrees, one number each, got an array of shape "
+                    f"{listed.shape}."
+                )
+            angles = listed.tolist()
         _check.finite("velocities", [angles])
         distinct("velocities", [(a % 360.0,) for a in angles])
         super().__init__(tuple((a,) for a in angles))
-        self._group = SE2() if group is None else group
 
     def exp(self, velocity: Tensor, time: Tensor) -> Tensor:
         degrees = velocity.double()[..., 0] * time
@@ -146,7 +155,7 @@ class RigidMotion(_PlaneFlow):
                     "centre of rotation for all, or translations alone."
                 )
         super().__init__(tuple(rows))
-        self._group = SE2() if group is None else group
+        self._group = _plane(group)
 
     def exp(self, velocity: Tensor, time: Tensor) -> Tensor:
         """The closed form exp(ω, v) = (ω, V(ω)v), with V(ω) = ∫₀¹ R(sω) ds."""
@@ -164,6 +173,13 @@ class RigidMotion(_PlaneFlow):
     def config(self) -> dict[str, object]:
         made: dict[str, object] = {"velocities": self._velocities}
         return made | ({} if self._group == SE2() else {"group": self._group})
+
+
+def _plane(group: SE2 | None) -> SE2:
+    """`group`, or ordinary convolutions where none is given."""
+    if group is not None:
+        _check.kind("group", group, SE2, "SE2(36)")
+    return SE2() if group is None else group
 
 
 def _orientations(velocities: Sequence[Sequence[float]]) -> int | str:

@@ -1,7 +1,7 @@
 """Translation of a cyclic canvas: exact, in one, two or three dimensions."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -44,10 +44,16 @@ class Translation(Flow):
         self._radius: int | None = None
         self._closed: tuple[int, ...] | None = None
         table: tuple[tuple[int, ...], ...]
+        if isinstance(radius, Sequence):
+            raise ValueError(
+                f"`radius` must be a non-negative integer, got {radius!r}. "
+                f"For a list of velocities write Translation(velocities={radius!r})."
+            )
         if radius is not None:
             self._radius = _check.count("radius", radius, least=0)
             self._group = Lattice(2 if dim is None else dim)
-            table = tuple(itertools.product(range(-radius, radius + 1), repeat=self._group.dim))
+            steps = range(-self._radius, self._radius + 1)
+            table = tuple(itertools.product(steps, repeat=self._group.dim))
         elif velocities is not None:
             table = _integers(velocities)
             self._group = Lattice(len(table[0]))
@@ -143,8 +149,9 @@ def _integers(velocities: Sequence[int | Sequence[int]]) -> tuple[tuple[int, ...
 
 
 def _listed(values: Any) -> list[Any]:
-    """A list, also from an array or a tensor."""
-    return list(values.tolist() if hasattr(values, "tolist") else values)
+    """A list, also from an array or a tensor, and from a single number."""
+    values = values.tolist() if hasattr(values, "tolist") else values
+    return list(values) if isinstance(values, Iterable) else [values]
 
 
 def _whole(name: str, value: Tensor) -> Tensor:

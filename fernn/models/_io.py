@@ -28,8 +28,13 @@ _KEY = "fernn"
 def save(model: Model, path: str | Path) -> None:
     """Write a model's weights and configuration to one safetensors file, all or nothing."""
     if type(model).__name__ not in _MODELS:
-        raise TypeError(f"`model` must be one of {', '.join(_MODELS)}, got {type(model).__name__}.")
+        raise TypeError(
+            f"`model` must be one of {', '.join(_MODELS)}, got {type(model).__name__}. "
+            "For other modules use safetensors.torch.save_model."
+        )
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"`path` must be in a folder that exists, got {str(path)!r}.")
     about = {"model": type(model).__name__, "config": _encode(model.config)}
     tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
     with written_whole(path) as part:
@@ -55,12 +60,12 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not a dict
     except SafetensorError as error:
         raise ValueError(
-            f"`path` must be a safetensors file, got {str(path)!r}: {error}."
+            f"`path` must be a safetensors file that fernn.save wrote, got {str(path)!r}: {error}."
         ) from None
     model = _build(metadata, path) if into is None else into
     if into is None:  # in the precision it was saved in
         model.to(next((t.dtype for t in tensors.values() if t.is_floating_point()), None))
-    _match(model.state_dict(), tensors, path)
+    _match(model, tensors, metadata, path)
     model.load_state_dict(tensors)
     return model
 
@@ -78,8 +83,11 @@ def _build(metadata: dict[str, str], path: Path) -> nn.Module:
         ) from None
 
 
-def _match(have: dict[str, Tensor], found: dict[str, Tensor], path: Path) -> None:
+def _match(
+    model: nn.Module, found: dict[str, Tensor], metadata: dict[str, str], path: Path
+) -> None:
     """Raise with every difference of name and shape, not only the first."""
+    have = model.state_dict()
     lines = [f"{name}: missing in the file" for name in have.keys() - found.keys()]
     lines += [f"{name}: not in the model" for name in found.keys() - have.keys()]
     lines += [
@@ -87,6 +95,8 @@ def _match(have: dict[str, Tensor], found: dict[str, Tensor], path: Path) -> Non
         for name in have.keys() & found.keys()
         if have[name].shape != found[name].shape
     ]
+    if lines and f'"model": "{type(model).__name__}"' not in metadata.get(_KEY, ""):
+        lines.insert(0, f"(the model is a {type(model).__name__}, the file was written by another)")
     if lines:
         raise ValueError(
             f"`path` must hold weights of the model's shape, got {str(path)!r}, which differs:\n  "

@@ -12,15 +12,17 @@ from fernn.nn._state import State
 class FlowEquivariant(nn.Module):
     """M̃[f](ν)_t = ψ_t(ν)·M[ψ_{−·}(ν)·f]_t: M runs on a counter-flowed copy of its input for each ν.
 
-    The module must be causal and map [B, T, C, *X] to [B, T, K, *X]; nothing else is asked of it.
-    A `Cell` also streams, one frame at a time. Shapes: video → [B, T, V, K, *X], lab coordinates.
+    The module must map [B, T, C, *X] to [B, T, K, *X]; nothing else is asked of it. Where it is
+    causal so is the wrapper, and a `Cell` also streams, one frame at a time.
+
+    Shapes: video [B, T, C, *X] → [B, T, V, K, *X], lab coordinates.
 
     >>> from fernn import ConvGRU, Translation
     >>> FlowEquivariant(ConvGRU(1, 4), flow=Translation(radius=1))(torch.zeros(2, 3, 1, 8, 8)).shape
     torch.Size([2, 3, 9, 4, 8, 8])
     """
 
-    def __init__(self, module: nn.Module, *, flow: Flow) -> None:
+    def __init__(self, module: nn.Module, flow: Flow) -> None:
         super().__init__()
         if not isinstance(module, nn.Module):
             raise TypeError(f"`module` must be a torch.nn.Module, got {type(module).__name__}.")

@@ -23,7 +23,7 @@ class FlowRNN(nn.Module):
     `states[:, i]` is h_{i+1}. On a group with orientations K counts hidden_channels·order.
 
     `frame="comoving"` computes the same function in coordinates that move with each ν: inputs are
-    counter-flowed, k_{t+1}(ν) = σ(W ⋆ k_t(ν) + ψ_{−t}(ν)·[U ⋆ f_t]), and the state never moves. It
+    counter-flowed, k_{t+1}(ν) = σ(W ⋆ k_t(ν) + U ⋆ [ψ_{−t}(ν)·f_t]), and the state never moves. It
     asks nothing of W and U, so it takes any flow. The lab frame needs W to commute with the flow.
 
     - Several `hidden_channels` stack layers; each reads the new state of the one below, per slice.
@@ -69,8 +69,11 @@ class FlowRNN(nn.Module):
         _check.count("in_channels", in_channels, least=1)
         if not widths:
             raise ValueError("`hidden_channels` must name at least one layer, got none.")
-        if not callable(activation):
-            _check.choice("activation", activation, tuple(ACTIVATIONS))
+        if isinstance(activation, type) or not (callable(activation) or activation in ACTIVATIONS):
+            raise ValueError(
+                f"`activation` must be one of {', '.join(map(repr, ACTIVATIONS))} or a pointwise "
+                f"function such as torch.nn.GELU(), got {activation!r}."
+            )
         if frame == "lab":
             flow.check_convolution(padding)
         elif flow.group.order > 1:
@@ -214,12 +217,22 @@ class FlowRNN(nn.Module):
 
     def _check_input(self, name: str, x: Tensor, *, sequence: bool) -> None:
         layout = _layout("B, T, C" if sequence else "B, C", self.flow)
+        if sequence and isinstance(x, Tensor) and x.ndim == 4 + self.flow.group.dim:
+            raise ValueError(
+                f"`{name}` must be {layout}, got shape {tuple(x.shape)}, which looks lifted "
+                "already. Stack layers inside one FlowRNN: hidden_channels=[16, 16]."
+            )
         rank = 2 + sequence + self.flow.group.dim
         _check.signal(name, x, rank=rank, layout=layout, channels=self.in_channels)
         _check.same_place(name, x, next(self.parameters()))
         self.flow.check_canvas(x)
 
     def _check_state(self, state: State, x: Tensor) -> None:
+        if not isinstance(state, State):
+            raise TypeError(
+                f"`state` must be a State, got {type(state).__name__}. `forward` returns (states, "
+                "last): pass `last`. A tensor h_0 becomes a state by `init_state`."
+            )
         if state.frame != self.frame or state.flow != self.flow:
             raise ValueError(
                 f"`state` must come from this recurrence, frame={self.frame!r} and {self.flow!r}, "

@@ -285,12 +285,13 @@ def test_rotation_keeps_the_dtype_of_the_signal(dtype):
         (lambda: Rotation(count=1, degrees=math.nan), "`degrees` must be finite, got"),
         (
             lambda: Rotation(count=1, degrees=0),
-            "`velocities` must be distinct, got \\(0.0,\\) twice",
+            "`degrees` must not be 0",
         ),
         (lambda: Rotation(velocities=[]), "`velocities` must not be empty"),
         (lambda: Rotation(velocities=[0, math.inf]), "`velocities` must be finite, got"),
         (lambda: Rotation(velocities=[0, math.nan]), "`velocities` must be finite, got"),
         (lambda: Rotation(velocities=[0, 10, 10]), "distinct, got \\(10.0,\\) twice"),
+        (lambda: Rotation(velocities=[[0, 10], [20, 30]]), "one number each, got .*\\(2, 2\\)"),
         (lambda: Rotation(velocities=[180, -180]), "distinct, got \\(180.0,\\) twice"),
         (lambda: Rotation(velocities=[0, 360]), "distinct, got \\(0.0,\\) twice"),
         (lambda: Rotation(velocities=[10]).zero, "must contain the zero velocity.*Add it"),
@@ -367,3 +368,11 @@ def test_rotation_refuses_features_without_whole_orientations():
 def test_rotation_transport_refuses_to_permute_orientations_by_half_a_step():
     with pytest.raises(ValueError, match="multiples of 10° to permute"):
         Rotation(count=1, group=SE2(36)).transport(torch.zeros(3, 36, 5, 5), 0.5)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda g: Rotation(1, group=g), lambda g: RigidMotion([(0, 0, 0)], group=g)]
+)
+def test_plane_flows_refuse_what_is_not_a_group(make):
+    with pytest.raises(TypeError, match=r"`group` must be a SE2, got 36. .*SE2\(36\)"):
+        make(36)

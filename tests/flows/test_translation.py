@@ -407,3 +407,10 @@ def test_flows_take_arrays_for_velocities(make):
     assert Translation(velocities=make(listed)) == Translation(velocities=listed)
     assert Translation(closed=make([4, 5])) == Translation(closed=(4, 5))
     assert Rotation(velocities=make([0.0, 7.5])) == Rotation(velocities=[0, 7.5])
+
+
+def test_translation_points_from_a_list_to_velocities():
+    with pytest.raises(ValueError, match=r"Translation\(velocities=\[\(0, 0\), \(0, 1\)\]\)"):
+        Translation([(0, 0), (0, 1)])
+    assert Translation(radius=np.int64(1)) == Translation(radius=1)
+    assert Translation(closed=4) == Translation(closed=(4,))

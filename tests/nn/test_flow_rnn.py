@@ -693,7 +693,7 @@ def test_flow_rnn_refuses_unknown_options(unknown):
     ("x", "kind", "message"),
     [
         (torch.zeros(2, 3, 2, 5), ValueError, "5 axes \\[B, T, C, H, W\\], got 4 in shape"),
-        (torch.zeros(2, 3, 1, 2, 5, 5), ValueError, "5 axes \\[B, T, C, H, W\\], got 6"),
+        (torch.zeros(2, 3, 1, 2, 5, 5), ValueError, "\\[B, T, C, H, W\\], got .*looks lifted"),
         (
             torch.zeros(2, 3, 4, 5, 5),
             ValueError,
@@ -832,3 +832,11 @@ def test_flow_rnn_survives_a_first_call_on_fake_tensors():
     with FakeTensorMode(allow_non_fake_inputs=True):
         flow.transport(torch.zeros(1, 9, 1, 5, 5), 1)
     assert rnn(x)[0].isfinite().all()
+
+
+def test_flow_rnn_explains_common_mistakes():
+    rnn, x = FlowRNN(1, 2, flow=T1), torch.zeros(2, 3, 1, 5, 5)
+    with pytest.raises(TypeError, match=r"`state` must be a State, got tuple.*pass `last`"):
+        rnn.step(x[:, 0], rnn(x))
+    with pytest.raises(ValueError, match=r"`activation` must be .*torch.nn.GELU\(\)"):
+        FlowRNN(1, 2, flow=T1, activation=nn.GELU)
