@@ -15,12 +15,12 @@ test: .venv/.test
 	$(BIN)/pytest -n 2 -m "not gpu"
 
 .venv/.demo: pyproject.toml
-	test -d .venv || $(PYTHON) -m venv .venv
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv || { $(PYTHON) -m pip install virtualenv && $(PYTHON) -m virtualenv .venv; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[experiments]'
 	touch $@
 
 .venv/.test: pyproject.toml
-	test -d .venv || $(PYTHON) -m venv .venv
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv || { $(PYTHON) -m pip install virtualenv && $(PYTHON) -m virtualenv .venv; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[experiments,kth,dev]'
 	touch $@
 

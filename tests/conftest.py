@@ -13,3 +13,11 @@ torch.set_num_threads(1)  # the tensors are tiny, and workers of pytest-xdist sh
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that need a GPU say so and are skipped where there is none."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

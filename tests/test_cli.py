@@ -66,10 +66,10 @@ def test_verify_refuses_an_unknown_dtype(tmp_path, invoke):
 
 
 def test_verify_of_a_missing_file_is_one_line():
-    command = [sys.executable, "-m", "fernn.cli", "verify", "nowhere.safetensors"]
+    command = [sys.executable, "-m", "fernn.cli", "verify", "[/x]nowhere.safetensors"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 2
-    assert "nowhere.safetensors" in result.stdout
+    assert "[/x]nowhere.safetensors" in result.stderr
     assert "Traceback" not in result.stdout + result.stderr
 
 
@@ -109,6 +109,6 @@ def test_data_fetch_of_an_unknown_name_is_one_line(tmp_path):
     command = [sys.executable, "-m", "fernn.cli", "data", "fetch", "cats", "--out", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 2
-    assert "cats" in result.stdout
+    assert "cats" in result.stderr
     assert "Traceback" not in result.stdout + result.stderr
     assert not list(tmp_path.iterdir())

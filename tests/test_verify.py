@@ -4,7 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from fernn import ConvGRU, Forecaster, Rotation, Translation, assert_flow_equivariant, verify
+from fernn import (
+    Classifier,
+    ConvGRU,
+    Forecaster,
+    Rotation,
+    Translation,
+    assert_flow_equivariant,
+    verify,
+)
 from fernn.groups import SE2
 from fernn.nn import FlowEquivariant, FlowRNN, LearnedTransport
 from fernn.verify import TOLERANCES, sample_video
@@ -217,3 +225,61 @@ def test_verify_calls_a_comparison_of_nothing_vacuous():
 def test_verify_refuses_a_video_on_which_every_model_passes(video, message):
     with pytest.raises(ValueError, match=message):
         verify(FlowRNN(1, 2, flow=Translation(radius=0)), video, FLOW)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCES), ids=str)
+def test_verify_sees_a_broken_model_in_every_precision(dtype):
+    still = Translation(radius=0)
+    assert verify(FlowRNN(1, 4, flow=still), None, FLOW, dtype=dtype).verdict == "broken"
+    broken = FlowRNN(1, 4, flow=FLOW, transport=nn.Identity())
+    assert verify(broken, None, FLOW, dtype=dtype).verdict == "broken"
+
+
+def test_verify_is_not_fooled_by_a_large_constant():
+    rnn = FlowRNN(1, 4, flow=Translation(radius=0)).double()
+    for constant in (1.0, 1e6, 1e13):
+        assert verify(lambda v, c=constant: rnn(v)[0] + c, None, FLOW).verdict == "broken"
+    closed = Translation(closed=(5, 5))
+    for dtype in (torch.float64, torch.float32):
+        report = verify(Classifier(hidden_channels=4), None, closed, dtype=dtype)
+        assert report.verdict == "broken"
+
+
+def test_verify_runs_in_eval_mode():
+    model = FlowRNN(1, 4, flow=FLOW, norm=True).train()
+    assert verify(model, None, FLOW).verdict == "exact"
+
+
+def test_verify_fails_on_nan():
+    calls = []
+
+    def sour(video):
+        calls.append(video)
+        return video if len(calls) == 1 else video * torch.nan
+
+    assert verify(sour, None, FLOW).verdict == "broken"
+    calls.clear()
+    with pytest.raises(AssertionError, match="not flow equivariant"):
+        assert_flow_equivariant(sour, FLOW, tolerance=1e-6)
+
+
+def test_verify_counts_wrong_slices_everywhere():
+    broken = verify(FlowRNN(1, 4, flow=FLOW, transport=nn.Identity()), None, FLOW)
+    right = verify(FlowRNN(1, 4, flow=FLOW), None, FLOW)
+    assert (broken.everywhere[:, -1] > right.everywhere[:, -1] - 0.2).all()
+    closed = Translation(closed=(5, 5))
+    broken = verify(FlowRNN(1, 4, flow=closed, transport=nn.Identity()), None, closed)
+    assert broken.everywhere[:, 1:-2].min() > 0.05
+
+
+def test_verify_of_a_wrapped_model_on_a_flow_with_orientations():
+    """The wrapper's channels are plain, whatever group its flow has."""
+    flow = Rotation(velocities=[0, 90, 180, 270], group=SE2(4))
+    assert_flow_equivariant(FlowEquivariant(ConvGRU(1, 4), flow), flow)
+
+
+def test_verify_allows_for_interpolation_also_after_a_quarter_turn():
+    """Nine turns of 10° are exact again, but what was lost on the way stays lost."""
+    flow = Rotation(count=1, group=SE2(36))
+    video = sample_video(flow, steps=11, canvas=(25, 25))
+    assert verify(FlowRNN(1, 1, flow=flow), video, flow).verdict != "broken"

@@ -102,6 +102,11 @@ class Videos(Dataset[Batch], ABC):
         if drop_last:
             whole = batch_size * world_size
             share = share[: len(share) // whole * whole]
+        if drop_last and not len(share):
+            raise ValueError(
+                f"`batch_size` must be at most {len(self) // world_size} with `drop_last`, the "
+                f"sequences of {self.split!r} for each of {world_size} ranks, got {batch_size}."
+            )
         parts = [part for part in share[rank::world_size].split(batch_size) if len(part)]
         if _check.count("start", start, least=0) > len(parts):
             raise ValueError(

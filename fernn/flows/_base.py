@@ -24,6 +24,12 @@ class Flow(ABC):
     def __init__(self, velocities: tuple[tuple[float, ...], ...]) -> None:
         self._velocities = velocities
         self._table = Constant(_tensor(velocities))
+        self._frozen = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if getattr(self, "_frozen", False):
+            raise AttributeError(f"{self!r} is a value; make another instead of changing `{name}`.")
+        super().__setattr__(name, value)
 
     @property
     @abstractmethod

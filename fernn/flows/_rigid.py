@@ -50,6 +50,12 @@ class _PlaneFlow(Flow):
                 )
 
     def check_convolution(self, padding: str) -> None:
+        if padding == "circular" and not self.exact:
+            raise ValueError(
+                '`padding` must be "zeros" in the lab frame, got "circular": the flow moves zeros '
+                "in from outside the image, so a convolution that wraps does not commute with it. "
+                'Use padding="zeros", or frame="comoving".'
+            )
         for velocity in self._velocities:
             if not self._group.turns(velocity[0]):
                 raise ValueError(
@@ -65,9 +71,10 @@ class _PlaneFlow(Flow):
 class Rotation(_PlaneFlow):
     """ψ_t(ν): turn about the image centre by t·ν degrees, counter-clockwise as displayed.
 
-    V^R_N is `Rotation(count=N, degrees=10)`, the velocities −N·10° … N·10° a frame. Velocities are
-    taken modulo 360°, so `Rotation(velocities=[0, 90, 180, 270])` is closed. `group=SE2(36)` gives
-    features an orientation axis; the default SE2(1) means ordinary convolutions.
+    V^R_N is `Rotation(count=N, degrees=10)`, the velocities −N·10° … N·10° a frame. At whole times
+    velocities count modulo 360°, so `Rotation(velocities=[0, 90, 180, 270])` is closed.
+    `group=SE2(36)` gives features an orientation axis; the default SE2(1) means ordinary
+    convolutions.
 
     >>> Rotation(count=4).velocities.flatten().tolist()
     [-40.0, -30.0, -20.0, -10.0, 0.0, 10.0, 20.0, 30.0, 40.0]
@@ -154,8 +161,8 @@ class RigidMotion(_PlaneFlow):
                     "zero: turns about different centres, or a turn and a translation. Use one "
                     "centre of rotation for all, or translations alone."
                 )
-        super().__init__(tuple(rows))
         self._group = _plane(group)
+        super().__init__(tuple(rows))
 
     def exp(self, velocity: Tensor, time: Tensor) -> Tensor:
         """The closed form exp(ω, v) = (ω, V(ω)v), with V(ω) = ∫₀¹ R(sω) ds."""

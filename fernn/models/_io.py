@@ -44,6 +44,8 @@ def save(model: Model, path: str | Path) -> None:
 def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
     """The model in a file that `save` wrote, or its weights, loaded `into` a model of that shape.
 
+    A model given keeps its own configuration: readout, frame and V are not the file's then.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save(Forecaster(hidden_channels=4), folder + "/model.safetensors")
@@ -63,10 +65,9 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
             f"`path` must be a safetensors file that fernn.save wrote, got {str(path)!r}: {error}."
         ) from None
     model = _build(metadata, path) if into is None else into
-    if into is None:  # in the precision it was saved in
-        model.to(next((t.dtype for t in tensors.values() if t.is_floating_point()), None))
     _match(model, tensors, metadata, path)
-    model.load_state_dict(tensors)
+    # A model made here takes the tensors as they are, in the precision they were saved in.
+    model.load_state_dict(tensors, assign=into is None)
     return model
 
 

@@ -22,6 +22,8 @@ class FlowEquivariant(nn.Module):
     torch.Size([2, 3, 9, 4, 8, 8])
     """
 
+    features = False  # the module knows nothing of orientations
+
     def __init__(self, module: nn.Module, flow: Flow) -> None:
         super().__init__()
         if not isinstance(module, nn.Module):

@@ -29,18 +29,23 @@ class FlowRNN(nn.Module):
     - Several `hidden_channels` stack layers; each reads the new state of the one below, per slice.
     - `activation` is a name or any pointwise function.
     - `mixing` lets velocities interact, through a kernel of that radius or "full" (lab frame only).
-    - `norm` puts batch-norm and ReLU after W; the theorem then holds in eval mode.
+    - `norm` puts batch-norm and ReLU after W.
     - `encoder` replaces U by a module [N, C, *X] → [N, K, *X]; in the lab frame it must commute
       with the flow.
     - `transport` replaces ψ_1 by a module on [B, V, K, *X] (lab frame only).
 
     One zero velocity, `Translation(radius=0)`, is the G-RNN.
 
+    Batch-norm, in `norm` or in an encoder, takes other statistics in other frames while it trains;
+    the theorem and the equality of the frames are statements about eval mode then.
+
     >>> rnn = FlowRNN(1, 8, flow=Translation(radius=1))
     >>> states, last = rnn(torch.zeros(2, 5, 1, 9, 9))
     >>> states.shape
     torch.Size([2, 5, 9, 8, 9, 9])
     """
+
+    features = True  # states carry the orientations of the flow's group
 
     def __init__(
         self,

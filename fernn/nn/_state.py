@@ -9,7 +9,7 @@ from fernn.flows import Flow
 FRAMES = ("lab", "comoving")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class State:
     """The lifted state after `time` frames, in the coordinates of `frame`.
 
