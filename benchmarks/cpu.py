@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.published import PublishedForecaster
 from fernn import FlowRNN, Translation
 from fernn.experiments import records
 
@@ -27,21 +27,14 @@ FORMULATIONS = ("published", "fernn")
 REPEATS = 3
 
 
-def published(video: Tensor, inner: Tensor, recurrent: Tensor, flow: Translation) -> Tensor:
-    """The recurrence as published: roll each ν in a loop, stack, pad circularly, convolve, NCHW."""
-
-    def conv(x: Tensor, weight: Tensor) -> Tensor:
-        return F.conv2d(F.pad(x, (1, 1, 1, 1), mode="circular"), weight)
-
-    velocities = [tuple(v) for v in flow.velocities.tolist()]
-    batch, _, _, *canvas = video.shape
-    h = video.new_zeros(batch, len(velocities), len(recurrent), *canvas)
+def published(rnn: FlowRNN, video: Tensor) -> Tensor:
+    """All states of the published loop, with the weights of `rnn`."""
+    form = PublishedForecaster(SETTINGS["radius"], len(next(rnn.parameters())), decoder_layers=0)
+    form.inner.weight, form.recurrent.weight = rnn.parameters()
+    h = video.new_zeros(len(video), len(rnn.flow), form.hidden_channels, *video.shape[3:])
     states = []
     for frame in video.unbind(1):
-        drive = conv(frame, inner)
-        out = conv(h.flatten(0, 1), recurrent).reshape(h.shape)
-        moved = [torch.roll(out[:, i], v, (-2, -1)) for i, v in enumerate(velocities)]
-        h = torch.relu(torch.stack(moved, 1) + drive[:, None])
+        h = form.step(h, frame)
         states.append(h)
     return torch.stack(states, 1)
 
@@ -58,8 +51,7 @@ def run(formulation: str, rnn: FlowRNN, video: Tensor) -> Tensor:
     if formulation == "fernn":
         states, _ = rnn(video)
     else:
-        inner, recurrent = rnn.parameters()
-        states = published(video, inner, recurrent, rnn.flow)
+        states = published(rnn, video)
     states.square().mean().backward()
     return states.detach()
 

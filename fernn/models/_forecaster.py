@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fernn import _check
 from fernn.flows import Flow, Translation
+from fernn.models import _fused
 from fernn.nn import FlowPool, FlowRNN
 
 READOUTS = ("transported", "published")
@@ -95,6 +96,8 @@ class Forecaster(nn.Module):
 
     def forward(self, video: Tensor, horizon: int = 10) -> Tensor:
         _check.count("horizon", horizon, least=1)
+        if _fused.fits(self, video):
+            return _fused.forecast(self, video, horizon)
         kernels = self.rnn.kernels()
         state = self.rnn.observe(video, kernels=kernels)
         published = self.readout == "published"

@@ -1,5 +1,6 @@
 """The few hot primitives. Each is a folder: `reference.py` is the definition, the rest equal it."""
 
+from fernn.ops.flow_pool import flow_pool
 from fernn.ops.flow_step import ACTIVATIONS, BACKENDS, flow_step
 
-__all__ = ["ACTIVATIONS", "BACKENDS", "flow_step"]
+__all__ = ["ACTIVATIONS", "BACKENDS", "flow_pool", "flow_step"]

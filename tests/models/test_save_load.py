@@ -191,7 +191,9 @@ def test_load_refuses_a_file_that_is_damaged(content, tmp_path):
     path = tmp_path / "model"
     save(CNN3D(), path)
     path.write_bytes(content(path.read_bytes()))
-    with pytest.raises(ValueError, match=r"`path` must be a safetensors file that fernn.save wrote, got"):
+    with pytest.raises(
+        ValueError, match=r"`path` must be a safetensors file that fernn.save wrote, got"
+    ):
         load(path)
 
 

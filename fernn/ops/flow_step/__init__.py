@@ -3,13 +3,14 @@
 from torch import Tensor
 
 from fernn import _check
+from fernn.ops import _backend
 from fernn.ops.flow_step import lean, reference
 from fernn.ops.flow_step.reference import ACTIVATIONS
 
-__all__ = ["ACTIVATIONS", "BACKENDS", "flow_step"]
+__all__ = ["ACTIVATIONS", "BACKENDS", "choose", "flow_step"]
 
-_BACKENDS = {"reference": reference.flow_step, "lean": lean.flow_step}
-BACKENDS = ("auto", *_BACKENDS)
+BACKENDS = ("auto", "reference", "lean", "triton")
+_ALIGNED = 8  # channels that a matrix-unit convolution works on at once
 
 
 def flow_step(
@@ -24,8 +25,60 @@ def flow_step(
     """h_{t+1}(ν) = σ(ψ_1(ν)·[h_t ⋆ W](ν) + drive_t(ν)) with ψ_1(ν) a roll by shift[ν].
 
     Shapes: h [B, V, C, *X], kernel [K, C, *k] with odd k, drive [B, 1 or V, K, *X], shift [V, n]
-    → [B, V, K, *X]. A zero shift is the co-moving frame. `backend="auto"` picks "lean".
+    → [B, V, K, *X]. A zero shift is the co-moving frame.
+
+    - "reference" is the equation; "lean" keeps nothing but the states, on any device.
+    - "triton" is for CUDA devices: one or two spatial axes of at least k − 1 pixels each, float32,
+      float16 or bfloat16, Triton installed. Elsewhere it raises.
+    - "auto" takes "triton" where it can run and the numbers of channels are multiples of 8, which
+      the matrix units ask for, and "lean" elsewhere.
     """
-    _check.choice("backend", backend, BACKENDS)
     _check.choice("activation", activation, tuple(ACTIVATIONS))
-    return _BACKENDS["lean" if backend == "auto" else backend](h, kernel, drive, shift, activation)
+    _check_shapes(h, kernel, drive, shift)
+    backend = choose(backend, h, kernel, shift)
+    if backend == "triton":
+        from fernn.ops.flow_step import triton  # Triton is imported by those who use it alone
+
+        return triton.flow_step(h, kernel, drive, shift, activation)
+    step = lean.flow_step if backend == "lean" else reference.flow_step
+    return step(h, kernel, drive, shift, activation)
+
+
+def choose(backend: str, h: Tensor, kernel: Tensor, shift: Tensor) -> str:
+    """The backend that runs when `backend` is asked for, by the rule that `flow_step` states."""
+    _check.choice("backend", backend, BACKENDS)
+    if backend not in ("auto", "triton"):
+        return backend
+    obstacle = _backend.obstacle(h, shift, radius=kernel.shape[-1] // 2)
+    if backend == "triton":
+        if obstacle is not None:
+            raise ValueError(f'`backend` must not be "triton" here: {obstacle}')
+        return "triton"
+    aligned = all(channels % _ALIGNED == 0 for channels in kernel.shape[:2])
+    return "triton" if obstacle is None and aligned else "lean"
+
+
+def _check_shapes(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor) -> None:
+    """Raise unless the arguments of `flow_step` fit each other."""
+    canvas, dim = h.shape[3:], h.ndim - 3
+    _check.odd("kernel", kernel.shape[-1])
+    if kernel.ndim != 2 + dim or kernel.shape[1] != h.shape[2]:
+        raise ValueError(
+            f"`kernel` must be [K, C, *k] with C = {h.shape[2]} and {dim} axes k for h "
+            f"{tuple(h.shape)}, got shape {tuple(kernel.shape)}."
+        )
+    if shift.shape != (h.shape[1], dim):
+        raise ValueError(
+            f"`shift` must be [V, n] = {(h.shape[1], dim)} for h {tuple(h.shape)}, "
+            f"got shape {tuple(shift.shape)}."
+        )
+    slices = (1, h.shape[1])
+    if (
+        drive.shape[0] != h.shape[0]
+        or drive.shape[1] not in slices
+        or drive.shape[2:] != (len(kernel), *canvas)
+    ):
+        raise ValueError(
+            f"`drive` must be [B, 1 or V, K, *X] with K = {len(kernel)} for h {tuple(h.shape)}, "
+            f"got shape {tuple(drive.shape)}."
+        )

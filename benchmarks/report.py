@@ -1,0 +1,74 @@
+"""The GPU record as a Markdown table: `python -m benchmarks.report [FILE]`."""
+
+import argparse
+import json
+from pathlib import Path
+
+_RECORD = Path(__file__).parent / "results" / "gpu.json"
+
+
+def table(record: dict) -> str:
+    """One row a model: both published forms, ours, the ratios and the fraction of the floor."""
+    head = [
+        "Training step",
+        "Published, TF32",
+        "Published, autocast",
+        "Ours",
+        "× TF32",
+        "× autocast",
+    ]
+    head += ["of the floor", "peak memory"]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for name, row in record["rows"].items():
+        ours = max(row["ours_python"], row["ours_graph"], key=_rate)
+        lines.append(
+            _line(
+                [
+                    name,
+                    _speed(row["published_tf32"]),
+                    _speed(row["published_autocast"]),
+                    _speed(ours),
+                    _ratio(row, "times_published_tf32"),
+                    _ratio(row, "times_published_autocast"),
+                    f"{row['fraction_of_floor']:.0%}",
+                    f"{ours['peak_gib']:.1f} GiB",
+                ]
+            )
+        )
+    environment = record["environment"]
+    commit = (environment["commit"] or "unknown")[:12] + ("+" if environment["dirty"] else "")
+    lines += [
+        "",
+        f"Sequences per second (batch). {record['gpu']}, {environment['date'][:10]}, torch "
+        f"{environment['torch']}, cuDNN {record['cudnn']}, commit {commit}; bfloat16 8192³ product "
+        f"{record['matmul_flops_per_second'] / 1e12:.0f} TFLOP/s.",
+    ]
+    for name, row in record["rows"].items():
+        lines += [f"No ratio for {name}: {reason}." for reason in row["refusals"]]
+    return "\n".join(lines)
+
+
+def _rate(form: dict) -> float:
+    return form["sequences_per_second"]
+
+
+def _speed(form: dict) -> str:
+    return f"{_rate(form):,.0f} ({form['batch']})"
+
+
+def _ratio(row: dict, key: str) -> str:
+    return f"{row[key]:.1f}" if key in row else "refused"
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("record", nargs="?", type=Path, default=_RECORD)
+    print(table(json.loads(parser.parse_args().record.read_text(encoding="utf-8"))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What the GPU benchmark counts, when it refuses a ratio, and how its record is printed."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gpu, report
+
+_RECORD = Path(gpu.__file__).parent / "results" / "gpu.json"
+
+
+def test_flops_of_a_training_sequence() -> None:
+    assert gpu.flops(2) == pytest.approx(341e9, rel=2e-3)
+    assert gpu.flops(0) < gpu.flops(1) < gpu.flops(2)
+
+
+def _row() -> dict:
+    return {
+        "losses": {"float32": [1.0, 1.0], "as timed": [1.0, 1.001]},
+        "operators": {"fernn.flow_advance.default": 1},
+        "flops_per_sequence": 1e9,
+        **{form: {"sequences_per_second": 100.0} for form in ("published_tf32", "ours_python")},
+        "published_autocast": {"sequences_per_second": 200.0},
+        "ours_graph": {"sequences_per_second": 1000.0},
+    }
+
+
+def test_verdict_gives_ratios_and_the_fraction_of_the_floor() -> None:
+    verdict = gpu.verdict(_row(), (100.0, 200.0), rate=2e12)
+    assert verdict["times_published_tf32"] == 10
+    assert verdict["times_published_autocast"] == 5
+    assert verdict["fraction_of_floor"] == 0.5
+    assert verdict["refusals"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"losses": {"float32": [1.0, 1.01]}}, "losses differ in float32"),
+        ({"losses": {"as timed": [1.0, float("nan")]}}, "losses differ in as timed"),
+        ({"published_tf32": {"sequences_per_second": 89.0}}, "published_tf32 reaches 89.0 of 100"),
+        ({"operators": {}}, "the Triton operators did not run"),
+    ],
+)
+def test_verdict_refuses_a_ratio(change: dict, reason: str) -> None:
+    verdict = gpu.verdict(_row() | change, (100.0, 200.0), rate=2e12)
+    assert any(reason in refusal for refusal in verdict["refusals"])
+    assert "times_published_tf32" not in verdict
+
+
+def test_report_prints_the_record_and_what_was_refused() -> None:
+    record = json.loads(_RECORD.read_text(encoding="utf-8"))
+    table = report.table(record)
+    assert all(f"| {name} |" in table for name in gpu.ROWS)
+    assert record["gpu"] in table
+    refused = copy.deepcopy(record)
+    row = refused["rows"]["G-RNN"]
+    del row["times_published_tf32"]
+    row["refusals"] = ["losses differ"]
+    assert "No ratio for G-RNN: losses differ." in report.table(refused)
+    assert "refused" in report.table(refused)

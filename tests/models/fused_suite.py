@@ -1,0 +1,66 @@
+"""The forecaster's GPU loop against `Forecaster.forward`: predictions and every gradient.
+
+`test_fused.py` runs this file in a process of its own, in Triton's interpreter or on a device.
+"""
+
+import os
+
+import pytest
+import torch
+from tolerances import same
+
+import fernn
+from fernn.models import _fused
+
+DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+
+
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize(("readout", "frames"), [("published", 3), ("transported", 2)])
+def test_forecast_equals_forward(
+    readout: str, frames: int, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _compare(readout, frames, again, monkeypatch)
+
+
+@pytest.mark.parametrize("readout", ["published", "transported"])
+def test_forecast_from_one_frame(readout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _compare(readout, 1, True, monkeypatch)
+
+
+def test_forecast_compiles_into_one_graph() -> None:
+    model = fernn.Forecaster(
+        flow=fernn.Translation(velocities=[(0, 0), (1, 1)]), hidden_channels=8, decoder_layers=1
+    ).to(DEVICE)
+    video = torch.rand(1, 2, 1, 3, 4, device=DEVICE)
+    compiled = torch.compile(
+        lambda video: _fused.forecast(model, video, 2), fullgraph=True, backend="aot_eager"
+    )
+    got, want = compiled(video), _fused.forecast(model, video, 2)
+    assert same(got, want)
+    pairs = zip(
+        *(torch.autograd.grad(x.square().mean(), list(model.parameters())) for x in (got, want)),
+        strict=True,
+    )
+    assert all(same(mine, theirs) for mine, theirs in pairs)
+
+
+def _compare(readout: str, frames: int, again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(_fused, "_launches_are_cheap", lambda x: not again)
+    flow = fernn.Translation(velocities=[(0, 0), (1, -2), (-1, 1)])
+    model = fernn.Forecaster(
+        flow=flow, hidden_channels=8, decoder_layers=1, readout=readout, backend="lean"
+    ).to(DEVICE)
+    video = torch.rand(1, frames, 1, 3, 4, device=DEVICE)
+    target = torch.rand(1, 2, 1, 3, 4, device=DEVICE)
+    predictions, gradients = [], []
+    for forward in (model.forward, lambda *args: _fused.forecast(model, *args)):
+        predicted = forward(video, 2)
+        predictions.append(predicted)
+        loss = (predicted - target).square().mean()
+        gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+    assert same(predictions[1], predictions[0])
+    assert all(same(mine, theirs) for theirs, mine in zip(*gradients, strict=True))
+    with torch.no_grad():
+        assert same(_fused.forecast(model, video, 2), predictions[0])

@@ -1,0 +1,58 @@
+"""The Triton backend: kernels in the interpreter and on a device, and the rule that picks it."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from suites import run_suite
+
+from fernn.ops import flow_pool, flow_step
+from fernn.ops.flow_step import choose
+
+
+def test_kernels_equal_the_reference_in_the_interpreter() -> None:
+    pytest.importorskip("triton")
+    run_suite("ops/triton_suite.py", "not pool", interpreted=True)
+
+
+@pytest.mark.gpu
+def test_kernels_equal_the_reference_on_the_device() -> None:
+    run_suite("ops/triton_suite.py", interpreted=False)
+
+
+@pytest.mark.parametrize(
+    ("canvas", "dtype", "reason"),
+    [
+        ((4, 4), torch.float32, "CUDA device"),
+        ((4, 4), torch.float64, "float32, float16 or bfloat16"),
+        ((4, 4, 4), torch.float32, "one or two spatial axes, got 3"),
+        ((1, 4), torch.float32, r"at least 2 pixels a side, got \(1, 4\)"),
+    ],
+)
+def test_named_backend_raises_where_it_cannot_run(
+    canvas: tuple[int, ...], dtype: torch.dtype, reason: str
+) -> None:
+    dim = len(canvas)
+    h, drive = (torch.zeros(1, n, 8, *canvas, dtype=dtype) for n in (2, 1))
+    kernel, shift = torch.zeros(8, 8, *(3,) * dim, dtype=dtype), torch.zeros(2, dim).long()
+    with pytest.raises(ValueError, match=r'`backend` must not be "triton" here: .*' + reason):
+        flow_step(h, kernel, drive, shift, backend="triton")
+    if canvas != (1, 4):  # pooling needs no halo
+        with pytest.raises(ValueError, match=r'`backend` must not be "triton" here: .*' + reason):
+            flow_pool(h, shift, backend="triton")
+    assert choose("auto", h, kernel, shift) == "lean"
+
+
+@pytest.mark.gpu
+def test_auto_takes_triton_for_channels_in_eights() -> None:
+    shift = torch.zeros(2, 2, device="cuda").long()
+    for channels, backend in ((16, "triton"), (12, "lean")):
+        h = torch.zeros(1, 2, channels, 4, 4, device="cuda")
+        kernel = torch.zeros(channels, channels, 3, 3, device="cuda")
+        assert choose("auto", h, kernel, shift) == backend
+
+
+def test_import_leaves_triton_alone() -> None:
+    code = "import sys, fernn; sys.exit(any(m.partition('.')[0] == 'triton' for m in sys.modules))"
+    subprocess.run([sys.executable, "-c", code], check=True)
