@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import report
 from fernn._files import written_whole
 
 ROOT = Path(__file__).parent.parent
@@ -22,11 +23,44 @@ def verification(record: dict) -> str:
     for row in record["rows"]:
         cells = [_number(row[name]) for name in columns]
         lines.append("| " + " | ".join(cells).replace("|ν|", "\\|ν\\|") + " |")
-    return "\n".join([*lines, "", _origin(record)])
+    return "\n".join(
+        [*lines, "", f"<sub>{_origin(record['environment'])}, seed {record['seed']}</sub>"]
+    )
+
+
+def cpu(record: dict) -> str:
+    """Time and peak memory of both formulations on a CPU."""
+    lines = ["| forward and backward on a CPU | seconds | peak GiB |", "|---|--:|--:|"]
+    for name, median in record["median"].items():
+        lines.append(f"| {name} | {median['seconds']:.1f} | {median['peak_gib']:.2f} |")
+    settings = ", ".join(f"{name} {value}" for name, value in record["settings"].items())
+    origin = _origin(record["environment"])
+    return "\n".join([*lines, "", f"<sub>{settings}; {origin}</sub>"])
+
+
+def rates(record: dict) -> str:
+    """Sequences a second of every dataset, at its fastest batch size."""
+    lines = ["| dataset | one CPU core | GPU |", "|---|--:|--:|"]
+    best: dict[str, dict[str, dict]] = {}
+    for row in record["results"]:
+        there = best.setdefault(row["name"], {})
+        fastest = there.get(row["device"])
+        if fastest is None or row["sequences_per_second"] > fastest["sequences_per_second"]:
+            there[row["device"]] = row
+    for name, there in best.items():
+        cells = [
+            f"{row['sequences_per_second']:,.0f}/s (batch {row['batch']})"
+            for row in (there["cpu"], there["cuda"])
+        ]
+        lines.append(f"| {name} | {cells[0]} | {cells[1]} |")
+    return "\n".join([*lines, "", f"<sub>{_origin(record['environment'])}</sub>"])
 
 
 SECTIONS: dict[str, tuple[str, Callable[[dict], str]]] = {
     "verification": ("results/verification.json", verification),
+    "speed": ("benchmarks/results/gpu.json", report.table),
+    "cpu": ("benchmarks/results/cpu.json", cpu),
+    "rates": ("benchmarks/results/data-h200.json", rates),
 }
 
 
@@ -47,14 +81,10 @@ def _number(value: object) -> str:
     return f"{value:.1e}" if value else "0"
 
 
-def _origin(record: dict) -> str:
-    """Where the numbers come from, in one line."""
-    there = record["environment"]
+def _origin(there: dict) -> str:
+    """Where the numbers come from: machine, version, day and commit."""
     machine = there["gpu"] or there["cpu"]
-    return (
-        f"<sub>{machine}, torch {there['torch']}, {there['date'][:10]}, "
-        f"commit {there['commit'][:7]}, seed {record.get('seed', 0)}</sub>"
-    )
+    return f"{machine}, torch {there['torch']}, {there['date'][:10]}, commit {there['commit'][:7]}"
 
 
 def main() -> None:

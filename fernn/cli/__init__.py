@@ -2,10 +2,10 @@
 
 import sys
 
-from fernn.cli import data, verify
-from fernn.cli._app import app, console
+from fernn.cli import data, report, train, verify
+from fernn.cli._app import app
 
-__all__ = ["app", "data", "main", "verify"]
+__all__ = ["app", "data", "main", "report", "train", "verify"]
 
 
 def main() -> None:
@@ -13,5 +13,5 @@ def main() -> None:
     try:
         app()
     except (ValueError, OSError, ImportError) as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
+        print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -1,22 +1,33 @@
-"""What a recipe is: everything that decides a run's outcome, but for the seed, in one frozen value."""
+"""What a recipe is: all that decides a run's outcome but the seed, in one frozen value."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 from torch import nn
 
+from fernn import _check
+from fernn.experiments.recipes import _scales
 from fernn.flows import Flow
 from fernn.models import CNN3D, Classifier, Forecaster
 
 SCALES = ("paper", "short", "quick")
 TASKS = ("forecast", "classify")
+KINDS = ("flowing", "bouncing", "clips")
+SCHEDULES = ("constant", "cosine")
+MODELS: dict[str, type[nn.Module]] = {
+    "Forecaster": Forecaster,
+    "Classifier": Classifier,
+    "CNN3D": CNN3D,
+}
 
 
 @dataclass(frozen=True)
 class Published:
-    """Where the paper reports this row, and what it reports: mean ± spread, None where it does not."""
+    """Where the paper reports this row, and what: mean ± spread, None where it does not."""
 
     where: str
     row: str
@@ -26,7 +37,11 @@ class Published:
 
 @dataclass(frozen=True)
 class Data:
-    """The dataset of a run: `kind` is "flowing", "bouncing" or "clips"; V of training and of test."""
+    """The dataset of a run: `kind` is "flowing", "bouncing" or "clips"; V of training and of test.
+
+    Validation sequences move as those of training do. `redraw` and `switch` are those of
+    `fernn.data.MovingClips`.
+    """
 
     kind: str
     flow: Flow
@@ -37,19 +52,58 @@ class Data:
     redraw: bool = False
     switch: bool = False
     train_size: int | None = None
-    """Sequences an epoch; None is as many as the split has."""
+    """Sequences an epoch; None is as many as the split has. Clips always take all."""
+    val_size: int | None = None
     test_size: int | None = None
+    archive: str | None = None
+    """The clips that the recipe is about: "kth", or "actions" for a stand-in, never confused."""
+
+    def __post_init__(self) -> None:
+        _check.choice("data.kind", self.kind, KINDS)
+        _check.count("data.observed", self.observed, least=1)
+        _check.count("data.horizon", self.horizon, least=1)
+        for name in ("train_size", "val_size", "test_size"):
+            if getattr(self, name) is not None:
+                _check.count(f"data.{name}", getattr(self, name), least=1)
+        if (self.kind == "clips") != (self.archive is not None):
+            raise ValueError(
+                '`data.archive` must be "kth" or "actions" for clips and None otherwise, got '
+                f"{self.archive!r} with kind {self.kind!r}."
+            )
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a run trains. `schedule` is "constant" or "cosine", down to zero."""
+    """How a run trains, with Adam. `schedule` is "constant" or "cosine", down to zero.
+
+    `batch_size` counts the sequences of one optimiser step, over all devices together; `clip`
+    bounds the norm of the gradient.
+    """
 
     epochs: int
     batch_size: int
     learning_rate: float
     schedule: str = "constant"
     clip: float | None = None
+
+    def __post_init__(self) -> None:
+        _check.count("training.epochs", self.epochs, least=1)
+        _check.count("training.batch_size", self.batch_size, least=1)
+        _check.choice("training.schedule", self.schedule, SCHEDULES)
+        for name in ("learning_rate", "clip"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"`training.{name}` must be a positive number, got {value!r}.")
+
+    def rate(self, step: int, steps: int) -> float:
+        """The learning rate of step number `step` out of `steps`: a function, so it has no state.
+
+        >>> Training(1, 8, 1e-3, schedule="cosine").rate(50, 100)
+        0.0005
+        """
+        if self.schedule == "constant":
+            return self.learning_rate
+        return self.learning_rate * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 @dataclass(frozen=True)
@@ -69,14 +123,34 @@ class Recipe:
     seeds: int = 5
     scale: str = "paper"
 
+    def __post_init__(self) -> None:
+        _check.choice("task", self.task, TASKS)
+        _check.choice("model", self.model, tuple(MODELS))
+        _check.choice("scale", self.scale, SCALES)
+        object.__setattr__(self, "options", MappingProxyType(dict(self.options)))
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.scale, self.data, self.training, *sorted(self.options)))
+
     def build(self) -> nn.Module:
         """The model with fresh weights from the global generator."""
-        made: type[nn.Module] = {
-            "Forecaster": Forecaster,
-            "Classifier": Classifier,
-            "CNN3D": CNN3D,
-        }[self.model]
-        return made(**self.options)
+        return MODELS[self.model](**self.options)
+
+    def at(self, scale: str) -> "Recipe":
+        """This recipe, made at scale "paper", at another one.
+
+        - "short": ten epochs on a cosine schedule, the same model;
+        - "quick": a small model on few sequences, for minutes on a processor without a GPU.
+        """
+        _check.choice("scale", scale, SCALES)
+        if scale == self.scale:
+            return self
+        if self.scale != "paper":
+            raise ValueError(
+                f'`recipe` must be at scale "paper" to be scaled to {scale!r}, got '
+                f"{self.name!r} at {self.scale!r}."
+            )
+        return _scales.short(self) if scale == "short" else _scales.quick(self)
 
     def but(self, **changes: Any) -> Self:
         """This recipe with some of it changed.
@@ -84,7 +158,7 @@ class Recipe:
         A dictionary for `data`, `training` or `options` changes parts of that part:
         `recipe.but(name="…", options={"flow": flow}, training={"epochs": 10})`.
         """
-        for part in ("data", "training"):
+        for part in ("data", "training", "published"):
             if isinstance(changes.get(part), dict):
                 changes[part] = dataclasses.replace(getattr(self, part), **changes[part])
         if "options" in changes:

@@ -1,0 +1,144 @@
+"""`fernn evaluate`, `fernn table`, `fernn figure` and `fernn report`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fernn import models
+from fernn.cli._app import app, console
+from fernn.experiments import datasets, render, results, runs, tables
+from fernn.experiments.evaluate import evaluate
+
+Runs = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
+Scale = Annotated[str | None, typer.Option(help="paper, short or quick; without it, any.")]
+Digits = Annotated[Path | None, typer.Option("--data", help="Folder with MNIST's files.")]
+Clips = Annotated[Path | None, typer.Option("--clips", help="Archive of labelled clips.")]
+Device = Annotated[str, typer.Option(help="Where models run: cpu or cuda.")]
+AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("evaluate")
+def evaluate_command(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    data: Digits = None,
+    clips: Clips = None,
+    device: Device = "cpu",
+    as_json: AsJSON = False,
+) -> None:
+    """Evaluate the weights that a run kept, on its test split.
+
+    The record of the run stays as it is.
+    """
+    recipe = runs.read_recipe(run)
+    if not (run / runs.BEST).is_file():
+        raise FileNotFoundError(
+            f"`run` must have weights, got {str(run)!r} without {runs.BEST}: has it finished an "
+            "epoch?"
+        )
+    model = models.load(run / runs.BEST)
+    archive = datasets.clips(recipe, clips)
+    metrics = evaluate(model, recipe, device=device, root=data, archive=archive)
+    if as_json:
+        typer.echo(json.dumps(metrics, indent=1, ensure_ascii=False))
+        return
+    table = Table(box=None, show_header=False)
+    for name, value in metrics.items():
+        table.add_row(name.replace("_", " "), _summary(value))
+    console.print(table)
+
+
+@app.command("table")
+def table_command(
+    number: Annotated[str, typer.Argument(metavar="N", help=", ".join(tables.KEYS))],
+    folder: Runs = runs.RUNS,
+    scale: Scale = None,
+    as_json: AsJSON = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+) -> None:
+    """Print one of the paper's tables: its numbers beside ours."""
+    found = results.load(folder)
+    made = tables.table(number.removeprefix("table"), found, scale=scale)
+    if as_json:
+        typer.echo(render.to_json(made))
+    elif markdown:
+        typer.echo(render.to_markdown(made))
+    else:
+        console.print(render.to_rich(made))
+        _print_left_out(found)
+
+
+@app.command("figure")
+def figure_command(
+    number: Annotated[str, typer.Argument(metavar="N", help="2 to 15, or 8-actions.")],
+    folder: Runs = runs.RUNS,
+    out: Annotated[
+        Path | None, typer.Option(help="A .png, .svg or .pdf; default out/figureN.png.")
+    ] = None,
+    scale: Scale = None,
+    data: Digits = None,
+    clips: Clips = None,
+    device: Device = "cpu",
+) -> None:
+    """Draw one of the paper's figures from the records."""
+    from fernn.experiments import figures  # matplotlib takes a while to import
+
+    number = number.removeprefix("figure").removeprefix("fig")
+    found = results.load(folder)
+    path = Path(f"out/figure{number}.png") if out is None else out
+    sources = figures.Sources(data, clips, device)
+    missing = figures.draw(number, found, path, scale=scale, sources=sources)
+    console.print(f"drawn to {path}", soft_wrap=True, highlight=False)
+    for name in missing:
+        console.print(f"missing: {name}", soft_wrap=True, highlight=False, markup=False)
+    _print_left_out(found)
+
+
+@app.command("report")
+def report_command(
+    folder: Runs = runs.RUNS,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("out/report.html"),
+    data: Digits = None,
+    clips: Clips = None,
+    device: Device = "cpu",
+    forecasts: Annotated[
+        bool, typer.Option(help="Run the kept models for strips and animations.")
+    ] = True,
+) -> None:
+    """Write all that was measured into one HTML page."""
+    from fernn.experiments import figures, report
+
+    found = results.load(folder)
+    sources = figures.Sources(data, clips, device)
+    with console.status("drawing"):
+        absent = report.write(out, found, sources=sources, forecasts=forecasts)
+    count = len(found.found)
+    console.print(
+        f"{count} run{'s' * (count != 1)}, written to {out}"
+        + (f"; {len(absent)} tables and figures have no results yet" if absent else ""),
+        soft_wrap=True,
+        highlight=False,
+    )
+    _print_left_out(found)
+
+
+def _print_left_out(found: results.Results) -> None:
+    for reason in found.left_out:
+        console.print(f"left out: {reason}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _summary(value: object) -> str:
+    """A metric in one line; the whole of a long one is in the JSON."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_summary(item)}" for name, item in value.items())
+    if isinstance(value, list) and value and isinstance(value[0], float | None):
+        return f"{_summary(value[0])} first, {_summary(value[-1])} last of {len(value)}"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        errors = [item["mse"] for item in value if item["mse"] is not None]
+        span = f"{min(errors):.3g} to {max(errors):.3g}" if errors else "not finite"
+        return f"{span} over {len(value)} velocities"
+    return "not finite" if value is None else str(value)

@@ -1,0 +1,134 @@
+"""`fernn list`, `fernn train` and `fernn show`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from fernn.cli._app import app, console
+from fernn.experiments import progress, recipes, runs
+
+_STOPPED = 130  # what a shell reports of a program that Ctrl-C ended
+
+
+@app.command("list")
+def list_command(
+    start: Annotated[str, typer.Argument(help="Only names that begin so, such as table1.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the recipes: one for every row of every table and figure."""
+    chosen = [recipe for name, recipe in recipes.recipes().items() if name.startswith(start)]
+    if not chosen:
+        raise ValueError(f"`start` must begin a recipe's name, got {start!r}; see `fernn list`.")
+    if as_json:
+        typer.echo(json.dumps([recipes.to_json(recipe) for recipe in chosen], ensure_ascii=False))
+        return
+    where = None
+    for recipe in chosen:
+        paper = recipe.published
+        if paper.where != where:
+            where = paper.where
+            console.print(f"[bold]{where}[/]", highlight=False, soft_wrap=True)
+        spread = "" if paper.spread is None else f" ± {paper.spread:g}"
+        value = "" if paper.mean is None else f"{paper.mean:g}{spread}"
+        console.print(f"  {recipe.name:<46} {value}", highlight=False, soft_wrap=True)
+
+
+@app.command("train")
+def train_command(
+    recipe: Annotated[str, typer.Argument(help="A name that `fernn list` shows.")],
+    seed: Annotated[int, typer.Option(help="Weights and training data.", min=0)] = 0,
+    scale: Annotated[str, typer.Option(help="paper, short or quick.")] = "paper",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    devices: Annotated[int, typer.Option(help="How many, on each machine.", min=1)] = 1,
+    nodes: Annotated[int, typer.Option(help="How many machines.", min=1)] = 1,
+    precision: Annotated[
+        str, typer.Option(help="32-true, tf32, bf16-mixed, 16-mixed or 64-true.")
+    ] = "32-true",
+    data: Annotated[Path | None, typer.Option(help="Folder with MNIST's files.")] = None,
+    clips: Annotated[Path | None, typer.Option(help="Archive of labelled clips.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of all runs.")] = runs.RUNS,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, such as training.epochs=3.")
+    ] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option(help="Sequences on a device at once; the steps stay the same.")
+    ] = None,
+    save_minutes: Annotated[float, typer.Option(help="Between checkpoints.", min=0)] = 10.0,
+) -> None:
+    """Train a recipe, or go on where an interrupted run stopped."""
+    chosen = recipes.changed(recipes.find(recipe, scale), settings or ())
+    from fernn.experiments import train  # takes seconds to import, and only this command needs it
+
+    folder = runs.folder(out, chosen, seed)
+    try:
+        with progress.report_for(console) as report:
+            record = train.train(
+                chosen,
+                seed,
+                out=out,
+                device=device,
+                devices=devices,
+                nodes=nodes,
+                precision=precision,
+                root=data,
+                clips=clips,
+                micro_batch=micro_batch,
+                save_minutes=save_minutes,
+                report=report,
+            )
+    except (train.Interrupted, KeyboardInterrupt):  # the latter while it evaluates
+        console.print(f"stopped; the same command goes on from {folder}", soft_wrap=True)
+        raise typer.Exit(_STOPPED) from None
+    except MemoryError as error:
+        raise ValueError(error) from None
+    if record is not None:
+        _print_record(folder, record)
+
+
+@app.command()
+def show(run: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:
+    """Show one run: its recipe, how far it is, and what it measured."""
+    recipe = runs.read_recipe(run)
+    console.print(
+        f"{recipe.name}, {recipe.scale}: {recipe.published.where}, {recipe.published.row}"
+    )
+    console.print(f"{recipe.model}({_arguments(recipe.options)})", markup=False, highlight=False)
+    console.print(f"{recipe.data}\n{recipe.training}", markup=False, highlight=False)
+    record, curve = runs.read_record(run), runs.read_curve(run)
+    if curve:
+        best = min(curve, key=lambda line: line["val_loss"])
+        console.print(
+            f"{len(curve)} of {recipe.training.epochs} epochs, val loss {best['val_loss']:.3e} at "
+            f"epoch {best['epoch']}"
+        )
+    if record is None:
+        console.print("not finished")
+    else:
+        _print_record(run, record)
+
+
+def _arguments(options: Any) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in options.items())
+
+
+def _print_record(folder: Path, record: dict[str, Any]) -> None:
+    """One line a number."""
+    table, speed = Table(box=None, show_header=False), record["sequences_per_second"]
+    rows = {
+        "epochs": f"{record['epochs']}, best {record['best_epoch']}",
+        "val loss": f"{record['val_loss']:.3e}",
+        **{
+            name.replace("_", " "): f"{value:.4g}"
+            for name, value in record["metrics"].items()
+            if isinstance(value, int | float)
+        },
+        "parameters": f"{record['parameters']:,}",
+        "training": f"{record['wall_seconds']:.0f} s, {speed:.1f} sequences/s",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console.print(table)
+    console.print(f"in {folder}", soft_wrap=True, highlight=False)

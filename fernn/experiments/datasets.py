@@ -1,0 +1,95 @@
+"""The dataset of a recipe: its training and validation sequences."""
+
+import os
+
+import torch
+
+from fernn.data import BouncingMNIST, ClipArchive, FlowingMNIST, MovingClips, Videos
+from fernn.experiments.recipes import Recipe
+from fernn.flows import Translation
+
+Source = str | os.PathLike[str]
+_KTH = "kth"  # the name that an archive of the real videos bears
+
+
+def videos(
+    recipe: Recipe,
+    split: str,
+    *,
+    seed: int = 0,
+    root: Source | None = None,
+    archive: ClipArchive | None = None,
+    device: str | torch.device = "cpu",
+) -> Videos:
+    """The sequences of a split. `root` has MNIST's files, None means the digits in the package."""
+    data = recipe.data
+    flow = data.test_flow if split == "test" else data.flow
+    size = {"train": data.train_size, "val": data.val_size, "test": data.test_size}[split]
+    if data.kind == "flowing":
+        return FlowingMNIST(
+            flow,
+            split,
+            root=root,
+            canvas=data.canvas,
+            length=data.observed + data.horizon,
+            size=size,
+            seed=seed,
+            device=device,
+        )
+    if not isinstance(flow, Translation):
+        raise ValueError(f"`data.flow` must be a Translation for {data.kind}, got {flow!r}.")
+    if data.kind == "bouncing":
+        return BouncingMNIST(
+            flow,
+            split,
+            root=root,
+            canvas=data.canvas,
+            length=data.observed + data.horizon,
+            size=size,
+            seed=seed,
+            device=device,
+        )
+    if archive is None:
+        raise ValueError(f"`archive` must be given for {recipe.name!r}, which classifies clips.")
+    return MovingClips(
+        archive, flow, split, redraw=data.redraw, switch=data.switch, seed=seed, device=device
+    )
+
+
+def source(recipe: Recipe, root: Source | None, archive: ClipArchive | None) -> str:
+    """What the sequences of a run are made from, in a word.
+
+    The digits inside the package are a tenth of MNIST: what is trained on them is no result of
+    the paper's, so they serve the scale "quick" alone.
+    """
+    if archive is not None:
+        return archive.name
+    if root is None and recipe.scale != "quick":
+        raise ValueError(
+            f"`--data` must be a folder with MNIST's files at scale {recipe.scale!r}, got none; "
+            "`fernn data fetch mnist` downloads them."
+        )
+    return "embedded digits" if root is None else "MNIST"
+
+
+def clips(recipe: Recipe, path: Source | None) -> ClipArchive | None:
+    """The archive of a recipe that classifies clips, None for one that does not.
+
+    A recipe on KTH takes KTH alone, and one on a stand-in anything else, so that what is measured
+    on the one is never filed under the other.
+    """
+    if recipe.data.kind != "clips":
+        return None
+    if path is None:
+        raise ValueError(
+            f"`--clips` must be given for {recipe.name!r}: an .npz archive of labelled clips, such "
+            "as `fernn data prepare kth` writes."
+        )
+    archive = ClipArchive.load(path)
+    if (archive.name == _KTH) != (recipe.data.archive == _KTH):
+        raise ValueError(
+            f"`--clips` must be the archive that {recipe.name!r} is about, "
+            f"{recipe.data.archive!r}, got {archive.name!r} in {path}. Recipes on {_KTH} and on a "
+            "stand-in have other names."
+        )
+    return archive

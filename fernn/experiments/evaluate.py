@@ -1,0 +1,214 @@
+"""Evaluation on the test split: every number that a table or a figure is made of, as plain JSON.
+
+Test sequences are those of seed 0 and epoch 0, whatever the run's seed: all runs of a recipe, and
+all recipes on the same data, are judged by the same sequences.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fernn.data import Batch, BouncingMNIST, ClipArchive, FlowingMNIST, MovingClips, Videos
+from fernn.experiments import datasets
+from fernn.experiments.datasets import Source
+from fernn.experiments.recipes import Recipe
+from fernn.flows import Flow, Rotation, Translation
+
+LONG_HORIZON = 70
+"""Frames forecast to see how a model fares beyond the horizon it was trained on."""
+LONG_SHARE, VELOCITY_SHARE = 10, 20
+"""Long forecasts take a tenth of the test sequences, and each velocity a twentieth."""
+LEAST_SEQUENCES = 32
+LEAST_BATCH = 32
+"""Sequences at once: without gradients they fit where those of a training step fit."""
+RADII = (0, 1, 2)
+"""The camera motions V^T_0, V^T_1, V^T_2 that every classifier is tried on."""
+
+
+def evaluate(
+    model: nn.Module,
+    recipe: Recipe,
+    *,
+    device: str | torch.device = "cpu",
+    root: Source | None = None,
+    archive: ClipArchive | Source | None = None,
+) -> dict[str, object]:
+    """The metrics of a trained model, the same at every call.
+
+    `root` is the folder with MNIST's files (None takes the digits that come with the package),
+    `archive` the labelled clips. A forecaster has
+
+    - `test_mse`, a mean over sequences, horizon and pixels, and `test_mse_frame_sum`, the same
+      summed over the pixels of a frame;
+    - `mse_per_step` over the horizon of training, and `mse_per_step_long` over 70 frames;
+    - `mse_per_velocity`, a list of `{"velocity": [...], "mse": ...}`: both digits at that velocity.
+
+    A classifier has `accuracy`, `accuracy_per_class`, `confusion` (rows are the truth) and
+    `accuracy_per_motion`, on V^T_0, V^T_1 and V^T_2. `sequences` counts what each one used. An
+    error that is not finite is None.
+    """
+    data = TestData(recipe, root=root, archive=archive, device=device)
+    with _evaluating(model, device):
+        return _forecast(model, data) if recipe.task == "forecast" else _classify(model, data)
+
+
+class TestData:
+    """The test split of a recipe, and its relatives: longer, at one velocity, under another V."""
+
+    __test__ = False  # not a test, whatever pytest thinks of its name
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        root: Source | None = None,
+        archive: ClipArchive | Source | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.recipe, self.root, self.device = recipe, root, device
+        if archive is None or isinstance(archive, ClipArchive):
+            self.archive = archive
+        else:
+            self.archive = ClipArchive.load(archive)
+
+    def videos(
+        self, *, flow: Flow | None = None, horizon: int | None = None, size: int | None = None
+    ) -> Videos:
+        """The test sequences, or those under another flow, of another horizon, or the first few."""
+        data = self.recipe.data
+        sizes = [known for known in (data.test_size, size) if known is not None]
+        changed = self.recipe.but(
+            data={
+                "test_flow": data.test_flow if flow is None else flow,
+                "horizon": data.horizon if horizon is None else horizon,
+                "test_size": min(sizes) if sizes else None,
+            }
+        )
+        return datasets.videos(
+            changed, "test", root=self.root, archive=self.archive, device=self.device
+        )
+
+    def batches(self, videos: Videos) -> Iterator[Batch]:
+        """The sequences in order, spread over the split where the recipe takes only some."""
+        total = len(videos)
+        size = min(self.recipe.data.test_size or total, total)
+        chosen = torch.arange(size) * total // size  # clips are sorted, so the first are all alike
+        for part in chosen.split(max(LEAST_BATCH, self.recipe.training.batch_size)):
+            yield videos.batch(part, epoch=0)
+
+
+def at_velocity(flow: Flow, velocity: list[float]) -> Flow:
+    """The flow of the same kind whose V is this velocity alone."""
+    if isinstance(flow, Translation):
+        return Translation(velocities=[[int(component) for component in velocity]])
+    if isinstance(flow, Rotation):
+        return Rotation(velocities=velocity)
+    raise ValueError(f"`flow` must be a Translation or a Rotation, got {flow!r}.")
+
+
+def _forecast(model: nn.Module, data: TestData) -> dict[str, object]:
+    recipe = data.recipe
+    horizon = recipe.data.horizon
+    videos = data.videos()
+    assert isinstance(videos, FlowingMNIST | BouncingMNIST)
+    test, tested = _step_errors(model, data, videos, horizon)
+    long_videos = data.videos(horizon=LONG_HORIZON, size=max(LEAST_SEQUENCES, tested // LONG_SHARE))
+    long, long_count = _step_errors(model, data, long_videos, LONG_HORIZON)
+    height, width = recipe.data.canvas
+    metrics: dict[str, object] = {
+        "dataset": videos.source,
+        "test_mse": _number(test.mean()),
+        "test_mse_frame_sum": _number(test.mean() * height * width),
+        "mse_per_step": [_number(error) for error in test],
+        "mse_per_step_long": [_number(error) for error in long],
+    }
+    sequences = {"test": tested, "long": long_count}
+    if recipe.data.kind == "flowing":  # bouncing digits change their velocity on the way
+        per_velocity = []
+        for velocity in recipe.data.test_flow.velocities.tolist():
+            flow = at_velocity(recipe.data.test_flow, velocity)
+            videos = data.videos(flow=flow, size=max(LEAST_SEQUENCES, tested // VELOCITY_SHARE))
+            errors, sequences["per_velocity"] = _step_errors(model, data, videos, horizon)
+            per_velocity.append({"velocity": velocity, "mse": _number(errors.mean())})
+        metrics["mse_per_velocity"] = per_velocity
+    return metrics | {"sequences": sequences}
+
+
+def _number(value: Tensor) -> float | None:
+    """A number as JSON can hold it: a forecast that ran away to infinity has none."""
+    return float(value) if bool(value.isfinite()) else None
+
+
+def _step_errors(
+    model: nn.Module, data: TestData, videos: Videos, horizon: int
+) -> tuple[Tensor, int]:
+    """The mean squared error per pixel at each forecast step, float64 [horizon], and of how many
+    sequences."""
+    observed = data.recipe.data.observed
+    total = torch.zeros(horizon, dtype=torch.float64, device=data.device)
+    count = 0
+    for batch in data.batches(videos):
+        forecast = model(batch.frames[:, :observed], horizon)
+        error = (forecast - batch.frames[:, observed:]).double().square()
+        total += error.mean((-3, -2, -1)).sum(0)
+        count += len(error)
+    return (total / count).cpu(), count
+
+
+def _classify(model: nn.Module, data: TestData) -> dict[str, object]:
+    videos = data.videos()
+    assert isinstance(videos, MovingClips)
+    confusion = _confusion(model, data, videos)
+    per_class = confusion.diagonal() / confusion.sum(1)
+    motions = {}
+    for radius in RADII:
+        flow = Translation(radius=radius)
+        known = flow == videos.flow
+        seen = confusion if known else _confusion(model, data, data.videos(flow=flow))
+        motions[f"V^T_{radius}"] = _accuracy(seen)
+    return {
+        "dataset": videos.name,
+        "accuracy": _accuracy(confusion),
+        "accuracy_per_class": {
+            name: None if value.isnan() else float(value)  # a class that no clip shows
+            for name, value in zip(videos.classes, per_class, strict=True)
+        },
+        "accuracy_per_motion": motions,
+        "confusion": confusion.long().tolist(),
+        "sequences": {"test": int(confusion.sum())},
+    }
+
+
+def _accuracy(confusion: Tensor) -> float:
+    return float(confusion.trace() / confusion.sum())
+
+
+def _confusion(model: nn.Module, data: TestData, videos: Videos) -> Tensor:
+    """How often class i was called class j, float64 [classes, classes]."""
+    assert isinstance(videos, MovingClips)
+    classes = len(videos.classes)
+    counts = torch.zeros(classes * classes, dtype=torch.float64)
+    for batch in data.batches(videos):
+        called = model(batch.frames).argmax(-1)
+        if int(called.max()) >= classes:
+            raise ValueError(
+                f"`model` must have the {classes} classes of {videos.name!r}, got class "
+                f"{int(called.max())}."
+            )
+        pairs = (batch.labels * classes + called).cpu()
+        counts += torch.bincount(pairs, minlength=classes * classes)
+    return counts.reshape(classes, classes)
+
+
+@contextmanager
+def _evaluating(model: nn.Module, device: str | torch.device) -> Iterator[None]:
+    """The model on its device, in evaluation mode and without gradients; its mode comes back."""
+    training = model.training
+    model.to(device).eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)

@@ -1,0 +1,152 @@
+"""The paper's figures from records alone, and from the weights of a run where it forecasts."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fernn.experiments import counterexample
+from fernn.experiments.figures import _bars, _curves, _samples, _velocity
+from fernn.experiments.figures._curves import DATASETS
+from fernn.experiments.figures._panel import Panel, compose, save
+from fernn.experiments.figures._samples import Sources, extremes
+from fernn.experiments.nearest import nearest
+from fernn.experiments.recipes import SCALES
+from fernn.experiments.results import Results
+
+__all__ = [
+    "DATASETS",
+    "FIGURES",
+    "Panel",
+    "Sources",
+    "compose",
+    "draw",
+    "extremes",
+    "panels",
+    "save",
+]
+
+Maker = Callable[[Results, str | None, Sources], list[Panel]]
+
+
+def _three(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    return _curves.learning(results, scale)
+
+
+def _four(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    found = _samples.extremes("translation", results, scale)
+    title = f"{DATASETS['translation']}: forecasts beyond the length of training"
+    strip = _samples.strip_panel(title, found, sources, horizon=_curves.LENGTH, columns=12)
+    return [_curves.lengths(results, scale, "translation"), strip]
+
+
+def _five(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    return _velocity.unseen(results, scale)
+
+
+def _six(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    return _velocity.between(results, scale)
+
+
+def _seven(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    return [_samples.clips(2, sources, rows=5)]
+
+
+def _eight(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    return _bars.motions(results, scale, "kth")
+
+
+def _eight_stand_in(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    return _bars.motions(results, scale, "actions")
+
+
+def _ten(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    return [_samples.clips(radius, sources) for radius in (0, 1, 2)]
+
+
+def _eleven(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    return _curves.cost(results, scale)
+
+
+def _twelve(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    return [
+        _samples.strip_panel(
+            f"{title}: forecasts", _samples.in_distribution(part, results, scale), sources
+        )
+        for part, title in DATASETS.items()
+    ]
+
+
+def _thirteen(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    return [_curves.lengths(results, scale, "rotation")]
+
+
+def _fourteen(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    found = _samples.extremes("translation", results, scale)
+    title = f"{DATASETS['translation']}: 70 frames forecast, every second one shown"
+    return [_samples.strip_panel(title, found, sources, horizon=70, columns=35, which=1)]
+
+
+def _fifteen(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    made = []
+    for part, trained in (("translation", "V^T_1"), ("rotation", "V^R_1")):
+        found = _samples.unseen(part, results, scale)
+        fast = _samples.fastest(list(found.runs.values())[-1]) if found.runs else None
+        title = f"Trained on {trained}, tested at the fastest velocities of the FERNN's V"
+        made.append(_samples.strip_panel(title, found, sources, flow=fast))
+    return made
+
+
+FIGURES: dict[str, tuple[str, Maker]] = {
+    "3": ("Validation loss against training steps", _three),
+    "4": ("Forecasts longer than those of training, translation", _four),
+    "5": ("Velocities that training did not show", _five),
+    "6": ("Velocities between those of V", _six),
+    "7": ("Clips under a moving camera", _seven),
+    "8": ("Accuracy under unseen motion, KTH", _eight),
+    "8-actions": (
+        "Accuracy under unseen motion, stand-in for KTH",
+        _eight_stand_in,
+    ),
+    "10": ("Clips under V^T_0, V^T_1 and V^T_2", _ten),
+    "11": ("Runtime and memory against |V|", _eleven),
+    "12": ("Forecasts at the velocities of training", _twelve),
+    "13": ("Forecasts longer than those of training, rotation", _thirteen),
+    "14": ("Forecasts of 70 frames, translation", _fourteen),
+    "15": ("Forecasts at velocities that training did not show", _fifteen),
+}
+
+
+COUNTEREXAMPLE = ("2", "9")
+"""The counter-example: G-RNN and FERNN in one picture, which needs no run."""
+
+
+def panels(
+    number: str, results: Results, *, scale: str | None = None, sources: Sources | None = None
+) -> list[Panel]:
+    """The panels of a figure of the paper, each with its data or with what it lacks."""
+    if number not in FIGURES:
+        known = ", ".join((*COUNTEREXAMPLE, *FIGURES))
+        raise ValueError(
+            f"`figure` must be one of {known}, got {number!r}.{nearest(number, FIGURES)}"
+        )
+    if scale not in (None, *SCALES):
+        raise ValueError(
+            f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.{nearest(scale, SCALES)}"
+        )
+    return FIGURES[number][1](results, scale, Sources() if sources is None else sources)
+
+
+def draw(
+    number: str,
+    results: Results,
+    path: Path,
+    *,
+    scale: str | None = None,
+    sources: Sources | None = None,
+) -> list[str]:
+    """Draw a figure to a file; returns what it lacks."""
+    if number in COUNTEREXAMPLE:
+        counterexample.draw(counterexample.counterexample(), path)
+        return []
+    made = panels(number, results, scale=scale, sources=sources)
+    save(compose(made), path)
+    return [name for panel in made for name in panel.missing]

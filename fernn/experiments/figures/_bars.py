@@ -1,0 +1,74 @@
+"""Accuracy under camera motions that training did not show: Figure 8."""
+
+from typing import TYPE_CHECKING
+
+from fernn.experiments import paper
+from fernn.experiments.figures._curves import tidy
+from fernn.experiments.figures._models import COLOURS, Chosen, Model, choose
+from fernn.experiments.figures._panel import LIGHT, Panel
+from fernn.experiments.results import Result, Results, mean_and_spread
+from fernn.experiments.typeset import as_mathtext
+
+if TYPE_CHECKING:
+    from matplotlib.figure import FigureBase
+
+TRAINED = (0, 1)
+MOTIONS = ("V^T_0", "V^T_1", "V^T_2")
+_NAMES = {"kth": "KTH", "actions": "clips that stand in for KTH"}
+
+
+def motions(results: Results, scale: str | None, archive: str) -> list[Panel]:
+    """Figure 8: trained on V^T_0 or V^T_1, tested on V^T_0, V^T_1 and V^T_2.
+
+    KTH and its stand-in are drawn apart; what a run was evaluated on decides.
+    """
+    right = Results(tuple(r for r in results.found if r.stand_in == (archive != "kth")))
+    return [_panel(right, scale, archive, radius) for radius in TRAINED]
+
+
+def _panel(results: Results, scale: str | None, archive: str, radius: int) -> Panel:
+    rows = [value.recipe.rpartition("/")[2] for value in paper.rows("2")]
+    labels = {value.recipe.rpartition("/")[2]: value.row for value in paper.rows("2")}
+    models = [
+        Model(f"fig8/{archive}/v{radius}/{slug}", labels[slug], COLOURS[slug]) for slug in rows
+    ]
+    chosen = choose(models, results, scale)
+    title = f"Trained on {_NAMES[archive]}, V^T_{radius}"
+    if not any(_values(run) for runs in chosen.runs.values() for run in runs):
+        return Panel(title, None, chosen.missing)
+    paint = lambda figure: _paint(figure, chosen, radius)  # noqa: E731  # a closure over the loop
+    return Panel(title, paint, chosen.missing, chosen.note, (8.4, 3.2))
+
+
+def _values(run: Result) -> dict[str, float]:
+    return dict(run.metrics.get("accuracy_per_motion") or {})
+
+
+def _paint(figure: "FigureBase", chosen: Chosen, radius: int) -> None:
+    axes = figure.subplots()
+    wide = 0.84 / len(chosen.models)
+    for place, model in enumerate(chosen.models):
+        for spot, motion in enumerate(MOTIONS):
+            values = [v[motion] for r in chosen.runs[model.recipe] if motion in (v := _values(r))]
+            if not values:
+                continue
+            mean, spread = mean_and_spread(values)
+            x = spot + (place - (len(chosen.models) - 1) / 2) * wide
+            axes.bar(
+                x,
+                mean,
+                wide * 0.94,
+                yerr=spread,
+                error_kw={"lw": 1, "ecolor": "0.25"},
+                color=model.colour,
+                label=as_mathtext(model.label) if spot == 0 else None,
+            )
+            axes.text(x, 0.015, f"{mean:.2f}", ha="center", fontsize=6.5, color="white")
+    for spot in range(len(MOTIONS)):
+        if spot > radius:
+            axes.axvspan(spot - 0.5, spot + 0.5, color="#fdf0e1", zorder=0)
+            axes.text(spot, 0.985, "unseen", ha="center", va="top", fontsize=7, color=LIGHT)
+    axes.set_xticks(range(len(MOTIONS)), [f"tested on {as_mathtext(m)}" for m in MOTIONS])
+    axes.set(ylabel="accuracy", ylim=(0, 1), xlim=(-0.5, len(MOTIONS) - 0.5))
+    tidy(axes)
+    axes.legend(frameon=False, fontsize=8, ncols=5, loc="lower left", bbox_to_anchor=(0, 1.0))

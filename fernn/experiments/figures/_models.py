@@ -1,0 +1,110 @@
+"""Which models a figure compares, in which colours, and the runs it takes them from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fernn.experiments import paper
+from fernn.experiments.recipes import recipes
+from fernn.experiments.results import Result, Results
+
+COLOURS = {
+    "cnn3d": "#8c8c8c",
+    "grnn-plus": "#e69f00",
+    "grnn": "#d55e00",
+    "fernn-v1": "#56b4e9",
+    "fernn-v2": "#0072b2",
+    "rotation/fernn-v2": "#56b4e9",  # half of V^R_4, as V^T_1 is of V^T_2
+    "fernn-v4": "#0072b2",
+    "fernn-3": "#56b4e9",
+    "fernn-7": "#0072b2",
+    "fernn-11": "#003f63",
+}
+OTHER = "#009e73"
+DASHES = ("-", "--", ":", "-.")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A line or a bar of a figure: the recipe behind it and how it is drawn."""
+
+    recipe: str
+    label: str
+    colour: str
+    dash: str = "-"
+    variant: bool = False
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The models that have runs at one scale, those runs, and the recipes that have none."""
+
+    models: tuple[Model, ...]
+    runs: dict[str, list[Result]]
+    scale: str | None
+    missing: tuple[str, ...]
+
+    @property
+    def note(self) -> str:
+        """What stands below the figure: scale, epochs, seeds, hardware."""
+        runs = [run for group in self.runs.values() for run in group]
+        if not runs:
+            return ""
+        seeds = sorted({len(group) for group in self.runs.values()})
+        epochs = sorted({int(run.record.get("epochs", 0)) for run in runs})
+        hardware = sorted({run.hardware for run in runs})
+        return (
+            f"scale {self.scale}, {_span(epochs, 'epoch')}, {_span(seeds, 'seed')}; "
+            f"{', '.join(hardware)}"
+        )
+
+
+def choose(models: Sequence[Model], results: Results, scale: str | None = None) -> Chosen:
+    """The runs to draw: all at one scale, the given one or that at which most models have runs."""
+    names = [model.recipe for model in models]
+    at = results.best_scale(names) if scale is None else scale
+    runs = {model.recipe: results.named(model.recipe, at) if at else [] for model in models}
+    have = tuple(model for model in models if runs[model.recipe])
+    # A variant that has results at another scale alone is not missed at this one.
+    missing = tuple(m.recipe for m in models if not runs[m.recipe] and not m.variant)
+    return Chosen(have, {m.recipe: runs[m.recipe] for m in have}, at, missing)
+
+
+def table_models(prefix: str, results: Results) -> list[Model]:
+    """The rows of one of the paper's tables, each followed by its variants that have results."""
+    known = {value.recipe: value.row for value in paper.VALUES if value.recipe.startswith(prefix)}
+    return models(known, results)
+
+
+def figure_models(prefix: str, results: Results) -> list[Model]:
+    """The recipes of a figure, each followed by its variants that have results."""
+    every = {name: r.published.row for name, r in recipes().items() if name.startswith(prefix)}
+    slugs = tuple(sorted(COLOURS, key=len))
+    return models({n: row for n, row in every.items() if n.endswith(slugs)}, results)
+
+
+def models(rows: dict[str, str], results: Results) -> list[Model]:
+    """Rows by recipe, in colours of their own; a variant shares the colour of its row, lighter."""
+    made: list[Model] = []
+    for name, label in rows.items():
+        slugs = ("/".join(name.split("/")[-2:]), name.rpartition("/")[2])
+        colour = next((COLOURS[slug] for slug in slugs if slug in COLOURS), OTHER)
+        made.append(Model(name, label, colour))
+        variants = [v for v in results.names(name) if v != name and paper.base(v, rows) == name]
+        for place, variant in enumerate(variants, start=1):
+            words = variant.removeprefix(name).strip("-/").replace("-", " ")
+            dash, lighter = DASHES[place % len(DASHES)], _lighter(colour, 0.3 * place)
+            made.append(Model(variant, f"{label}, {words}", lighter, dash, variant=True))
+    return made
+
+
+def _lighter(colour: str, amount: float) -> str:
+    """A colour mixed with white."""
+    parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * min(amount, 0.8)):02x}" for part in parts)
+
+
+def _span(numbers: Sequence[int], what: str) -> str:
+    first, last = numbers[0], numbers[-1]
+    if first == last:
+        return f"{first} {what}{'s' * (first != 1)}"
+    return f"{first} to {last} {what}s"

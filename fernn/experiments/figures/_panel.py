@@ -1,0 +1,97 @@
+"""A figure is a list of panels; each says what it lacks, and none invents anything."""
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fernn._files import written_whole
+from fernn.experiments.typeset import as_mathtext
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure, FigureBase
+
+Paint = Callable[["FigureBase"], None]
+
+ROW_WIDTH = 11.0  # inches
+DARK, LIGHT = "#222222", "#777777"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of a figure. `paint` is None where nothing it needs has been measured."""
+
+    title: str
+    paint: Paint | None
+    missing: tuple[str, ...] = ()
+    note: str = ""
+    size: tuple[float, float] = (5.4, 3.8)
+
+
+def compose(panels: Sequence[Panel], *, captions: bool = True) -> "Figure":
+    """All panels in one figure, side by side as far as they fit.
+
+    Without `captions`, titles and notes are left to whoever shows it.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    rows = _rows(panels)
+    heights = [max(panel.size[1] for panel in row) for row in rows]
+    width = max(sum(panel.size[0] for panel in row) for row in rows)
+    # Pictures keep their shape, which moves labels a little after room was made for them.
+    engine = ConstrainedLayoutEngine(w_pad=0.12)
+    figure = Figure(figsize=(width, sum(heights)), layout=engine, facecolor="white")
+    for row, band in zip(rows, _split(figure, heights, across=False), strict=True):
+        widths = [panel.size[0] for panel in row]
+        for panel, place in zip(row, _split(band, widths, across=True), strict=True):
+            _fill(panel, place, captions)
+    return figure
+
+
+def save(figure: "Figure", path: Path, *, dpi: int = 120) -> None:
+    """Write the figure as PNG, SVG or PDF, by the ending of its name, whole or not at all."""
+    ending = path.suffix.removeprefix(".").lower()
+    if ending not in ("png", "svg", "pdf"):
+        raise ValueError(f"`out` must end with .png, .svg or .pdf, got {str(path)!r}.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as part:
+        figure.savefig(part, format=ending, dpi=dpi)
+
+
+def _rows(panels: Sequence[Panel]) -> list[list[Panel]]:
+    rows: list[list[Panel]] = []
+    for panel in panels:
+        if rows and sum(p.size[0] for p in rows[-1]) + panel.size[0] <= ROW_WIDTH:
+            rows[-1].append(panel)
+        else:
+            rows.append([panel])
+    return rows
+
+
+def _split(figure: "FigureBase", sizes: list[float], *, across: bool) -> list["FigureBase"]:
+    if len(sizes) == 1:
+        return [figure]
+    if across:
+        made = figure.subfigures(1, len(sizes), squeeze=False, width_ratios=sizes)
+    else:
+        made = figure.subfigures(len(sizes), 1, squeeze=False, height_ratios=sizes)
+    return list(made.flat)
+
+
+def _fill(panel: Panel, place: "FigureBase", captions: bool) -> None:
+    if captions:
+        place.suptitle(as_mathtext(panel.title), fontsize=11, color=DARK)
+    wide = int(panel.size[0] * 16)  # letters that fit below a panel
+    lacks = textwrap.fill("missing: " + ", ".join(panel.missing), wide) if panel.missing else ""
+    if panel.paint is None:
+        axes = place.subplots()
+        axes.set_axis_off()
+        text = "not measured yet\n\n" + "\n".join(panel.missing)
+        axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=9, color=LIGHT, wrap=True)
+        return
+    panel.paint(place)
+    foot = "\n".join(line for line in (as_mathtext(panel.note), lacks) if line)
+    if foot and captions:
+        place.supxlabel(foot, fontsize=7.5, color=LIGHT)

@@ -1,0 +1,49 @@
+"""Recipes: a complete, frozen configuration for every row of every table and figure."""
+
+import difflib
+
+from fernn.experiments.recipes import _clips, _rotation, _translation
+from fernn.experiments.recipes._base import SCALES, Data, Published, Recipe, Training
+from fernn.experiments.recipes._codec import changed, differences, from_json, to_json
+
+__all__ = [
+    "SCALES",
+    "Data",
+    "Published",
+    "Recipe",
+    "Training",
+    "changed",
+    "differences",
+    "find",
+    "from_json",
+    "recipes",
+    "to_json",
+]
+
+
+def recipes() -> dict[str, Recipe]:
+    """Every recipe by its name, at scale "paper", in the order of the paper.
+
+    >>> [name for name in recipes() if name.startswith("table4")]
+    ['table4/grnn', 'table4/fernn-v2', 'table4/fernn-v2-mixing', 'table4/fernn-v2-mixing-near']
+    """
+    made = (*_translation.every(), *_rotation.every(), *_clips.every())
+    order = ("table", "fig", "larger", "runtime")
+    rank = {
+        recipe.name: [recipe.name.startswith(start) for start in order].index(True)
+        for recipe in made
+    }
+    listed = sorted(made, key=lambda recipe: (rank[recipe.name], recipe.name.partition("/")[0]))
+    return {recipe.name: recipe for recipe in listed}
+
+
+def find(name: str, scale: str = "paper") -> Recipe:
+    """The recipe of this name at this scale; a name that nobody has suggests the nearest."""
+    known = recipes()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ValueError(
+            f"`recipe` must be one of those that `fernn list` shows, got {name!r}.{hint}"
+        )
+    return known[name].at(scale)

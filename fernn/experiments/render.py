@@ -1,0 +1,95 @@
+"""Tables as text, Markdown, JSON and HTML."""
+
+import html
+import json
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
+
+from fernn.experiments.tables import MISSING, Table
+from fernn.experiments.typeset import as_html
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+
+_BROKEN = ("recipe", "seeds", "epochs", "precision", "hardware")  # columns that may break lines
+
+
+def to_rich(table: Table) -> "RichTable":
+    """The table for a terminal, folded to be narrow."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    table = table.folded()
+    made = RichTable(
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title=heading(table),
+        title_justify="left",
+        caption="; ".join(table.notes) or None,
+    )
+    for place, column in enumerate(table.columns):
+        justify: Literal["left", "right"] = "left" if place == 0 else "right"
+        whole = column not in _BROKEN
+        made.add_column(column, justify=justify, no_wrap=whole, overflow="fold")
+    for section, rows in groupby(table.rows, key=lambda row: row.section):
+        made.add_section()
+        made.add_row(f"[bold]{escape(section)}[/]")
+        for row in rows:
+            made.add_row(*(f"[dim]{c}[/]" if c == MISSING else escape(c) for c in row.cells))
+    return made
+
+
+def to_markdown(table: Table) -> str:
+    """The table for a document."""
+    lines = [f"**{heading(table)}**", "", _line(("", *table.columns))]
+    lines.append(_line(("---", "---", *("---:" for _ in table.columns[1:]))))
+    lines += [_line((row.section, *row.cells)) for row in table.rows]
+    return "\n".join([*lines, "", *(f"{note}." for note in table.notes), ""])
+
+
+def to_json(table: Table) -> str:
+    """The table for a program, numbers in full."""
+    content = {
+        "table": table.key,
+        "title": table.title,
+        "notes": table.notes,
+        "rows": [row.data for row in table.rows],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False)
+
+
+def to_html(table: Table) -> str:
+    """The table for the report, folded; a wide one scrolls by itself."""
+    table = table.folded()
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
+    body = []
+    for section, rows in groupby(table.rows, key=lambda row: row.section):
+        title = as_html(section)
+        body.append(
+            f'<tr class="section"><th colspan="{len(table.columns)}"><span>{title}</span></th></tr>'
+        )
+        for row in rows:
+            first, *rest = (
+                f'<span class="missing">{cell}</span>' if cell == MISSING else as_html(cell)
+                for cell in row.cells
+            )
+            cells = "".join(f"<td>{cell}</td>" for cell in rest)
+            body.append(f"<tr><th>{first}</th>{cells}</tr>")
+    notes = html.escape("; ".join(table.notes))
+    return (
+        f'<figure class="table"><figcaption><b>{as_html(heading(table))}.</b> {notes}'
+        f'</figcaption><div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div></figure>"
+    )
+
+
+def heading(table: Table) -> str:
+    """ "Table 2, …" for the paper's tables, the title alone for others."""
+    numbered = table.key[0].isdigit()
+    return f"Table {table.key}: {table.title}" if numbered else table.title
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

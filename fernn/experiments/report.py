@@ -1,0 +1,259 @@
+"""The report: one HTML page with everything that was measured, and nothing from outside it.
+
+Pictures are inside the page and there is no script, so it opens from the file system, from a mail
+or on a phone, today and in ten years.
+"""
+
+import base64
+import html
+import io
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import fernn
+from fernn._files import written_whole
+from fernn.experiments import figures, render, strips, tables
+from fernn.experiments.figures import DATASETS, Panel, Sources, extremes
+from fernn.experiments.results import Results
+from fernn.experiments.typeset import as_html
+
+TITLE = "Flow-equivariant sequence models: what was measured"
+PLAYED = 30  # forecast steps of an animation
+_FORECASTS = ("14", "4", "12", "15")  # the longest first, since the others are its beginnings
+_WIDE = 6.0  # inches, above which a picture has the whole width
+_SCROLLS = 12.0  # inches, above which it is not shrunk to the page
+_DPI = 150
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: its heading, its figures by number, and what stands before them."""
+
+    anchor: str
+    heading: str
+    numbers: tuple[str, ...]
+
+
+_SECTIONS = (
+    Section("learning", "Learning", ("3",)),
+    Section("forecasts", "Forecasts", ("12", "4", "13", "14")),
+    Section("velocities", "Velocities", ("5", "6", "15")),
+    Section("clips", "Clips under a moving camera", ("8", "8-actions", "7", "10")),
+    Section("cost", "Cost", ("11",)),
+)
+
+
+def write(
+    path: Path, results: Results, *, sources: Sources | None = None, forecasts: bool = True
+) -> list[str]:
+    """Write the page; returns the tables and figures that have no results yet.
+
+    `forecasts` runs the models that the runs kept, for strips and animations.
+    """
+    page, absent = build(results, sources=sources, forecasts=forecasts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as part:
+        part.write_text(page, encoding="utf-8")
+    return absent
+
+
+def build(
+    results: Results, *, sources: Sources | None = None, forecasts: bool = True
+) -> tuple[str, list[str]]:
+    """The page as text, and the tables and figures that have no results yet."""
+    sources = Sources() if sources is None else sources
+    drawn, absent = _tables(results)
+    parts = [_section("tables", "Tables", drawn)] if drawn else []
+    headings = {"tables": "Tables"} if drawn else {}
+    pictures = _pictures(results, sources, forecasts)
+    for section in _SECTIONS:
+        body = [pictures[number] for number in section.numbers if pictures.get(number)]
+        absent += [
+            f"Figure {number}: {figures.FIGURES[number][0]}"
+            for number in section.numbers
+            if not pictures.get(number)
+        ]
+        if section.anchor == "forecasts" and forecasts:
+            body = [*_animations(results, sources), *body]
+        body = [f'<div class="panels">{"".join(body)}</div>'] if body else []
+        if section.anchor == "cost" and results.found:
+            cost = render.to_html(tables.table(tables.COST, results))
+            body.append(f"<details><summary>Every recipe</summary>{cost}</details>")
+        if section.anchor == "clips":
+            body += _classes(results)
+        if body:
+            parts.append(_section(section.anchor, section.heading, body))
+            headings[section.anchor] = section.heading
+    parts.append(_section("environment", "Environment", _environment(results)))
+    headings["environment"] = "Environment"
+    if absent:
+        parts.append(_section("absent", "Not measured yet", [_list(absent)]))
+        headings["absent"] = "Not measured yet"
+    template = Template(files(fernn.experiments).joinpath("report.html").read_text("utf-8"))
+    links = "".join(f'<a href="#{anchor}">{html.escape(h)}</a>' for anchor, h in headings.items())
+    page = template.substitute(
+        title=html.escape(TITLE), lead=_lead(results), links=links, body="\n".join(parts)
+    )
+    return page, absent
+
+
+def _lead(results: Results) -> str:
+    recipes = len({result.name for result in results.found})
+    scales = Counter(result.scale for result in results.found)
+    counted = ", ".join(f"{count} at scale {scale}" for scale, count in scales.items())
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if not results.found:
+        return f"No finished run yet. fernn {fernn.__version__}, {now}."
+    scale = (
+        "paper: as published; short: ten epochs of the same model; quick: a smaller task, with "
+        "a smaller model, fewer sequences and fewer velocities"
+    )
+    return html.escape(
+        f"{len(results.found)} finished runs of {recipes} recipes ({counted}), beside the numbers "
+        f"of the paper. Scales: {scale}. fernn {fernn.__version__}, {now}."
+    )
+
+
+def _tables(results: Results) -> tuple[list[str], list[str]]:
+    """The tables with results, and the names of those without."""
+    made = [tables.table(key, results) for key in tables.KEYS if key != tables.COST]
+    absent = [render.heading(table) for table in made if not table.measured]
+    return [render.to_html(table) for table in made if table.measured], absent
+
+
+def _pictures(results: Results, sources: Sources, forecasts: bool) -> dict[str, str]:
+    """The panels of each figure that have something to show, as HTML by number."""
+    order = [*_FORECASTS, *(number for number in figures.FIGURES if number not in _FORECASTS)]
+    made = {}
+    for number in order:
+        if number in _FORECASTS and not forecasts and number != "4":
+            continue
+        panels = figures.panels(number, results, sources=sources)
+        if number == "4" and not forecasts:
+            panels = panels[:1]
+        shown = [_picture(number, panel) for panel in panels if panel.paint is not None]
+        made[number] = "".join(shown)
+    return made
+
+
+def _picture(number: str, panel: Panel) -> str:
+    figure = figures.compose([panel], captions=False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_DPI)
+    name = f"Figure {number}: {panel.title}"
+    lacks = f"Missing: {', '.join(panel.missing)}." if panel.missing else ""
+    note = f"{panel.note}. {lacks}" if panel.note else lacks
+    kind = "wide" if panel.size[0] > _WIDE else ""
+    # No picture grows beyond its size, and the widest scrolls rather than shrink to nothing.
+    width = round(panel.size[0] * 100)
+    least = f"; min-width: {round(width * 0.64)}px" if panel.size[0] > _SCROLLS else ""
+    return _embed(
+        kind, name, "png", buffer.getvalue(), note, f' style="max-width: {width}px{least}"'
+    )
+
+
+def _animations(results: Results, sources: Sources) -> list[str]:
+    made = []
+    for part, title in DATASETS.items():
+        found = extremes(part, results, None)
+        if not found.runs:
+            continue
+        shown = sources.forecast(found.runs, PLAYED)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "forecast.gif"
+            strips.animation(shown, path)
+            content = path.read_bytes()
+        note = f"{shown.caption}; {found.note}"
+        made.append(_embed("played", f"{title}, forecast of {PLAYED} frames", "gif", content, note))
+    return made
+
+
+def _embed(kind: str, name: str, form: str, content: bytes, note: str = "", style: str = "") -> str:
+    """A picture inside the page."""
+    data = base64.b64encode(content).decode("ascii")
+    return (
+        f'<figure class="{kind}"><figcaption><b>{as_html(name)}.</b> {html.escape(note)}'
+        f'</figcaption><div class="picture scroll"><img alt="{html.escape(name)}"{style} '
+        f'src="data:image/{form};base64,{data}"></div></figure>'
+    )
+
+
+def _classes(results: Results) -> list[str]:
+    """Accuracy of each class, a table for each archive of clips, the mean over seeds."""
+    tables_of: dict[str, dict[tuple[str, str], list[dict[str, float | None]]]] = {}
+    for result in results.found:
+        accuracy = result.metrics.get("accuracy_per_class")
+        if accuracy:
+            rows = tables_of.setdefault(str(result.metrics.get("dataset")), {})
+            rows.setdefault((result.name, result.scale), []).append(accuracy)
+    made = []
+    for dataset, rows in tables_of.items():
+        classes = tuple(next(iter(rows.values()))[0])
+        cells = [
+            (*key, *(_mean([run.get(name) for run in runs]) for name in classes))
+            for key, runs in rows.items()
+        ]
+        table = _plain(("recipe", "scale", *classes), cells)
+        summary = f"Accuracy of each class, {html.escape(dataset)}"
+        made.append(f"<details><summary>{summary}</summary>{table}</details>")
+    return made
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{sum(known) / len(known):.3f}" if known else "–"
+
+
+def _environment(results: Results) -> list[str]:
+    """What the runs were made with: distinct environments, then every run."""
+    keys = ("commit", "fernn", "torch", "python", "gpu", "cpu")
+    seen: Counter[tuple[str, ...]] = Counter()
+    for result in results.found:
+        about = result.record.get("environment") or {}
+        values = [str(about.get(key) or "–") for key in keys]
+        values[0] = values[0][:12] + (" and changes" if about.get("dirty") else "")
+        seen[tuple(values)] += 1
+    rows = [(*values, str(count)) for values, count in seen.most_common()]
+    runs = [
+        (
+            result.name,
+            result.scale,
+            str(result.seed),
+            str((result.record.get("environment") or {}).get("date", "–")),
+            str(result.record.get("precision", "–")),
+            result.hardware,
+        )
+        for result in results.found
+    ]
+    parts = [_plain((*keys, "runs"), rows)] if rows else ["<p>No run, no environment.</p>"]
+    if runs:
+        columns = ("recipe", "scale", "seed", "date", "precision", "hardware")
+        parts.append(f"<details><summary>All runs</summary>{_plain(columns, runs)}</details>")
+    if results.left_out:
+        parts.append(f"<p>Left out:</p>{_list(list(results.left_out))}")
+    return parts
+
+
+def _plain(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return (
+        f'<div class="scroll"><table class="text"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _list(lines: list[str]) -> str:
+    return "<ul>" + "".join(f"<li>{as_html(line)}</li>" for line in lines) + "</ul>"
+
+
+def _section(anchor: str, heading: str, body: list[str]) -> str:
+    return f'<section id="{anchor}"><h2>{html.escape(heading)}</h2>{"".join(body)}</section>'

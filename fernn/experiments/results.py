@@ -1,0 +1,164 @@
+"""Results: the records of finished runs, found in a folder of runs and grouped by recipe."""
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fernn.experiments.recipes import SCALES, recipes, to_json
+from fernn.experiments.runs import RECORD, RUNS
+
+KTH = "kth"
+_ABOUT = ("published", "seeds")  # what a recipe says of itself without an effect on the run
+
+
+@dataclass(frozen=True)
+class Result:
+    """One finished run: its folder and what it recorded."""
+
+    folder: Path
+    record: dict[str, Any] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return str(self.record["name"])
+
+    @property
+    def scale(self) -> str:
+        return str(self.record["scale"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.record["seed"])
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        return dict(self.record.get("metrics") or {})
+
+    @property
+    def curve(self) -> list[dict[str, Any]]:
+        return list(self.record.get("curve") or [])
+
+    @property
+    def hardware(self) -> str:
+        """The GPU that the run used, or the CPU."""
+        about = self.record.get("environment") or {}
+        on_gpu = str(self.record.get("device", "cpu")).startswith("cuda")
+        name = str((about.get("gpu") if on_gpu else about.get("cpu")) or "unknown")
+        return " ".join(re.sub(r"\((R|TM|tm|r)\)|\bCPU\b|\bProcessor\b", " ", name).split())
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds its recipe asks for."""
+        return int((self.record.get("recipe") or {}).get("seeds", 1))
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether it classifies clips that are not KTH's.
+
+        What it was evaluated on decides as well as what its recipe is about: a recipe for KTH that
+        was given other clips is not a result on KTH.
+        """
+        recipe = self.record.get("recipe") or {}
+        if recipe.get("task") != "classify":
+            return False
+        about = (recipe.get("data") or {}).get("archive", KTH)
+        return bool(about != KTH or self.metrics.get("dataset", KTH) != KTH)
+
+    def number(self, metric: str) -> float | None:
+        """A metric where it was measured and is finite."""
+        value = self.metrics.get(metric)
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            return None
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Results:
+    """All results below a folder, and those left out, each with the reason: records that cannot be
+    read, and runs whose recipe was changed, which are no row of any table."""
+
+    found: tuple[Result, ...]
+    left_out: tuple[str, ...] = ()
+
+    def named(self, name: str, scale: str | None = None) -> list[Result]:
+        """The runs of one recipe, by scale and seed."""
+        return [r for r in self.found if r.name == name and scale in (None, r.scale)]
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The recipes that have results, below a prefix such as "table1/rotation/", in order."""
+        return list(dict.fromkeys(r.name for r in self.found if r.name.startswith(prefix)))
+
+    def best_scale(self, names: Iterable[str]) -> str | None:
+        """The scale at which most of these recipes have results, the larger one in a tie.
+
+        A figure compares models at one scale alone.
+        """
+        wanted = set(names)
+        have = {s: len({r.name for r in self.found if r.scale == s} & wanted) for s in SCALES}
+        best = max(SCALES, key=lambda scale: have[scale])  # the first of equals, and "paper" is
+        return best if have[best] else None
+
+
+def load(runs: Path = RUNS) -> Results:
+    """Every record below `runs`."""
+    found, left_out = [], []
+    known = recipes()
+    for path in sorted(runs.rglob(RECORD)):
+        try:
+            result = Result(path.parent, json.loads(path.read_text(encoding="utf-8")))
+            changes: list[str] = []
+            if result.name in known:
+                current = to_json(known[result.name].at(result.scale))
+                changes = _changes(result.record["recipe"], current)
+            _ = result.seed
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            left_out.append(f"{path} cannot be read: {type(error).__name__}: {error}")
+            continue
+        if changes:
+            left_out.append(f"{path.parent} is of a changed recipe: {', '.join(changes)}")
+        else:
+            found.append(result)
+    order = {name: place for place, name in enumerate((*known, *SCALES))}
+    last = len(order)  # for recipes that are not this package's own
+    found.sort(key=lambda r: (order.get(r.name, last), r.name, order.get(r.scale, last), r.seed))
+    return Results(tuple(found), tuple(left_out))
+
+
+def _changes(recorded: dict[str, Any], current: dict[str, Any], prefix: str = "") -> list[str]:
+    """Which settings a run had that its recipe has not; those it did not know are not compared."""
+    changes = []
+    for key, value in recorded.items():
+        now = current.get(key, value)
+        if not prefix and key in _ABOUT:
+            continue
+        if isinstance(value, dict) and isinstance(now, dict):
+            changes += _changes(value, now, f"{prefix}{key}.")
+        elif value != now:
+            changes.append(f"{prefix}{key} {value!r} instead of {now!r}")
+    return changes
+
+
+def load_one(folder: Path) -> Result:
+    """The result in one run's folder."""
+    path = folder / RECORD if folder.is_dir() else folder
+    if path.name != RECORD or not path.is_file():
+        raise FileNotFoundError(
+            f"`run` must be the folder of a finished run, with a {RECORD}, got {str(folder)!r}."
+        )
+    return Result(path.parent, json.loads(path.read_text(encoding="utf-8")))
+
+
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean and standard deviation over seeds; one seed has no spread.
+
+    >>> mean_and_spread([1.0, 3.0])
+    (2.0, 1.4142135623730951)
+    >>> mean_and_spread([1.0])
+    (1.0, None)
+    """
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None

@@ -1,0 +1,117 @@
+"""Run folders: where a run keeps its recipe, curve, checkpoints, best weights and record.
+
+RUNS/<recipe name>/<scale>/seed-<n>/
+    recipe.json          the complete recipe
+    curve.jsonl          a line each validation
+    checkpoints/         where to go on from; see `checkpoint`
+    best.safetensors     the weights of the best validation, as `fernn.load` reads them
+    tensorboard/         the curve again, to be looked at
+    record.json          what the finished run measured
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fernn import _check
+from fernn._files import part_pattern, written_whole
+from fernn.experiments import records
+from fernn.experiments.recipes import Recipe, differences, from_json, to_json
+
+RUNS = Path("out/runs")
+RECIPE, CURVE, BEST, RECORD = "recipe.json", "curve.jsonl", "best.safetensors", "record.json"
+CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
+_LOCK = ".lock"
+_ABOUT = ("published", "seeds")  # what a recipe says of itself without an effect on a run
+
+
+def folder(runs: str | Path, recipe: Recipe, seed: int) -> Path:
+    """The folder of one run of a recipe."""
+    _check.count("seed", seed, least=0)
+    return Path(runs) / recipe.name / recipe.scale / f"seed-{seed}"
+
+
+def begin(run: Path, recipe: Recipe) -> dict[str, Any] | None:
+    """Make the folder and write the recipe, or return the record of a run that is finished.
+
+    A folder with another recipe in it raises. Whoever calls this holds the folder.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    for part in [*run.glob(part_pattern("*")), *run.glob(f"*/{part_pattern('*')}")]:
+        part.unlink(missing_ok=True)  # what a killed process was writing
+    plain = to_json(recipe)
+    if (run / RECIPE).exists():
+        there = read_json(run / RECIPE)
+        found = differences(there | {name: plain[name] for name in _ABOUT}, plain)
+        if found:
+            raise ValueError(
+                f"`--out` must hold runs of the same recipe, got {run}, which differs (there and "
+                "here):\n  " + "\n  ".join(found) + "\nUse another --out, or remove that folder."
+            )
+    else:
+        records.write(run / RECIPE, plain)
+    return read_record(run)
+
+
+def read_recipe(run: Path) -> Recipe:
+    """The recipe of a run."""
+    if not (run / RECIPE).is_file():
+        raise FileNotFoundError(
+            f"`run` must be a folder that `fernn train` made, got {str(run)!r}."
+        )
+    return from_json(read_json(run / RECIPE))
+
+
+def read_record(run: Path) -> dict[str, Any] | None:
+    """The record of a finished run, None for one that is not finished."""
+    return read_json(run / RECORD) if (run / RECORD).is_file() else None
+
+
+def read_curve(run: Path) -> list[dict[str, Any]]:
+    """The validations of a run, in their order."""
+    path = run / CURVE
+    if not path.is_file():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise ValueError(f"{path} must hold a JSON value a line: {error}.") from None
+
+
+def write_curve(run: Path, curve: list[dict[str, Any]]) -> None:
+    """Write all of the curve, or nothing: a run that resumes may have to take lines back."""
+    with written_whole(run / CURVE) as part:
+        part.write_text("".join(json.dumps(line) + "\n" for line in curve), encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} must be JSON, got a file that is not: {error}.") from None
+    if not isinstance(plain, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(plain).__name__}.")
+    return plain
+
+
+@contextmanager
+def held(run: Path) -> Iterator[None]:
+    """Holds the folder for this process; the kernel lets go when the process dies, however."""
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system: nothing guards the folder there
+        yield
+        return
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"`--out` must hold runs that nobody else trains, got {run}, which another process "
+                "is training. Wait for it, or use another --seed or --out."
+            ) from None
+        yield

@@ -1,0 +1,284 @@
+"""The paper's tables from records alone: its value, ours, and what is missing, side by side.
+
+Rows measured on other clips than KTH's have tables of their own, such as "2-actions", without the
+paper's column: the paper's numbers are KTH's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fernn.experiments import paper
+from fernn.experiments.nearest import nearest
+from fernn.experiments.recipes import SCALES, recipes
+from fernn.experiments.results import Result, Results, mean_and_spread
+
+_TITLES = {
+    "1": "Flowing MNIST, test MSE (lower is better)",
+    "2": "Moving KTH, test accuracy (higher is better)",
+    "3": "Moving KTH with a velocity that switches, test accuracy (higher is better)",
+    "4": "Bouncing MNIST, test MSE (lower is better)",
+    "5": "Moving KTH with augmentation, test accuracy (higher is better)",
+    "larger": "Larger baselines, test MSE (lower) and accuracy (higher)",
+}
+_STAND_IN = "-actions"
+_ON_CLIPS = ("2", "3", "5", "larger")
+COST = "cost"
+KEYS = (
+    *(k for key in _TITLES for k in ((key, key + _STAND_IN) if key in _ON_CLIPS else (key,))),
+    COST,
+)
+
+COLUMNS: tuple[str, ...] = (
+    "model",
+    "paper",
+    "ours",
+    "ours / paper",
+    "seeds",
+    "scale",
+    "epochs",
+    "hardware",
+)
+_FOLDABLE = ("ours / paper", "scale", "epochs", "precision", "hardware")
+_METRICS = {paper.MSE: "test_mse", paper.ACCURACY: "accuracy"}
+MISSING = "missing"
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: its cells as text, and the same as data."""
+
+    section: str
+    cells: tuple[str, ...]
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table ready to be shown in any form."""
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    def folded(self) -> "Table":
+        """Without the columns that are the same in every row: what they say becomes a note."""
+        kept, notes = [], list(self.notes)
+        for place, column in enumerate(self.columns):
+            values = {row.cells[place] for row in self.rows} - {NONE}
+            if column not in _FOLDABLE or len(values) > 1:
+                kept.append(place)
+            elif values:
+                notes.append(f"{column}: {values.pop()}")
+        rows = (
+            Row(row.section, tuple(row.cells[place] for place in kept), row.data)
+            for row in self.rows
+        )
+        columns = tuple(self.columns[place] for place in kept)
+        return Table(self.key, self.title, columns, tuple(rows), tuple(notes))
+
+    @property
+    def measured(self) -> bool:
+        """Whether any row has a result."""
+        return any(row.data["n"] for row in self.rows)
+
+
+def table(key: str, results: Results, *, scale: str | None = None) -> Table:
+    """A table by its number, from the runs at every scale or at one."""
+    if key not in KEYS:
+        raise ValueError(
+            f"`table` must be one of {', '.join(KEYS)}, got {key!r}.{nearest(key, KEYS)}"
+        )
+    if scale not in (None, *SCALES):
+        raise ValueError(
+            f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.{nearest(scale, SCALES)}"
+        )
+    if key == COST:
+        return _cost(results, scale)
+    number, stand_in = key.removesuffix(_STAND_IN), key.endswith(_STAND_IN)
+    rows: list[Row] = []
+    for line in _lines(number, results, stand_in):
+        runs = [r for r in results.named(line.recipe, scale) if r.stand_in == stand_in]
+        scales: list[str | None] = [s for s in SCALES if any(r.scale == s for r in runs)]
+        rows += [
+            _row(line, s, [r for r in runs if r.scale == s], stand_in) for s in scales or [scale]
+        ]
+    columns = COLUMNS
+    title = _TITLES[number]
+    notes = ["mean ± standard deviation over seeds"]
+    if stand_in:
+        columns = tuple(c for c in columns if "paper" not in c)
+        title = title.replace("KTH", "clips that stand in for KTH")
+        notes += ["not KTH, hence without the paper's numbers"]
+    elif any(row.data["scale"] == "quick" for row in rows):
+        notes += ["quick runs are another, smaller task: no ratio"]
+    return Table(key, title, columns, tuple(rows), tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A row to be: its recipe, the paper's row that it is or varies, and whether the paper's number
+    is about it."""
+
+    recipe: str
+    value: paper.Value
+    section: str
+    label: str
+    reported: bool
+
+
+def _lines(number: str, results: Results, stand_in: bool) -> list[_Line]:
+    """The paper's rows, each followed by its variants that have results."""
+    values = [v for v in paper.rows(number) if not stand_in or v.unit == paper.ACCURACY]
+    bases = {v.recipe.replace("kth", "actions") if stand_in else v.recipe: v for v in values}
+    known, lines = recipes(), []
+    for base, value in bases.items():
+        section = value.section.replace("KTH", "clips") if stand_in else value.section
+        lines.append(_Line(base, value, section, value.row, not stand_in))
+        for name in results.names(base):
+            if name == base or paper.base(name, bases) != base:
+                continue
+            variant = name.removeprefix(base).strip("-/").replace("-", " ")
+            reported = name in known and known[name].published.mean is not None
+            lines.append(_Line(name, value, section, f"{value.row}, {variant}", reported))
+    return lines
+
+
+def _row(line: _Line, scale: str | None, runs: Sequence[Result], stand_in: bool) -> Row:
+    value = line.value
+    numbers = {r.seed: r.number(_METRICS[value.unit]) for r in runs}
+    known = {seed: number for seed, number in numbers.items() if number is not None}
+    mean, spread = mean_and_spread(list(known.values())) if known else (None, None)
+    wanted = max([r.seeds for r in runs] or [value.seeds or 1])
+    absent = [seed for seed in range(wanted) if seed not in known]
+    # A quick run has a smaller canvas, fewer digits and a smaller V: its ratio would say nothing.
+    ratio = None
+    if mean is not None and line.reported and scale != "quick":
+        ratio = mean / value.mean
+    data: dict[str, Any] = {
+        "section": line.section,
+        "recipe": line.recipe,
+        "model": line.label,
+        "unit": value.unit,
+        "paper": {"mean": value.mean, "spread": value.spread} if line.reported else None,
+        "ours": None if mean is None else {"mean": mean, "spread": spread},
+        "ours_frame_sum": _frame_sum(runs),
+        "n": len(known),
+        "values": {str(seed): number for seed, number in known.items()},
+        "missing_seeds": absent,
+        "ratio": ratio,
+        "scale": scale,
+        "epochs": sorted({int(r.record.get("epochs", 0)) for r in runs}),
+        "hardware": sorted({r.hardware for r in runs}),
+    }
+    seeds = f"{len(known)} of {max(wanted, len(known))}"
+    if known and absent:
+        seeds += f", no {', '.join(map(str, absent))}"
+    cells = [
+        line.label,
+        number_text(value.mean, value.spread, value.unit) if line.reported else NONE,
+        MISSING if mean is None else number_text(mean, spread, value.unit, digits=2),
+        NONE if ratio is None else f"{ratio:.2f}",
+        seeds,
+        scale or NONE,
+        ", ".join(map(str, data["epochs"])) or NONE,
+        ", ".join(data["hardware"]) or NONE,
+    ]
+    if stand_in:
+        cells = [cells[0], cells[2], *cells[4:]]
+    return Row(line.section, tuple(cells), data)
+
+
+def _frame_sum(runs: Sequence[Result]) -> float | None:
+    """The error in the unit of other work on Moving MNIST, summed over the pixels of a frame."""
+    known = [value for r in runs if (value := r.number("test_mse_frame_sum")) is not None]
+    return mean_and_spread(known)[0] if known else None
+
+
+def _cost(results: Results, scale: str | None) -> Table:
+    """What each model costs: parameters, arithmetic, speed and memory."""
+    rows = []
+    for at in SCALES if scale is None else (scale,):
+        for name in results.names():
+            runs = results.named(name, at)
+            if runs:
+                rows.append(_cost_row(name, at, runs))
+    columns = (
+        "recipe",
+        "parameters",
+        "GFLOP",
+        "seq/s",
+        "GiB",
+        "time",
+        "precision",
+        "hardware",
+    )
+    notes = (
+        "GFLOP of one training sequence, forward and backward",
+        "sequences a second, GiB of GPU memory at the peak and time are means over seeds",
+    )
+    return Table(COST, "What training costs", columns, tuple(rows), notes)
+
+
+def _cost_row(name: str, scale: str, runs: Sequence[Result]) -> Row:
+    def mean(key: str) -> float | None:
+        known = [float(r.record[key]) for r in runs if r.record.get(key) is not None]
+        return mean_and_spread(known)[0] if known else None
+
+    flops, memory = mean("flops_per_sequence"), mean("peak_memory_bytes")
+    seconds, speed = mean("wall_seconds"), mean("sequences_per_second")
+    parameters = runs[0].record.get("parameters")
+    precision = sorted({str(r.record.get("precision")) for r in runs})
+    hardware = sorted({r.hardware for r in runs})
+    data = {
+        "recipe": name,
+        "scale": scale,
+        "n": len(runs),
+        "parameters": parameters,
+        "flops_per_sequence": flops,
+        "sequences_per_second": speed,
+        "peak_memory_bytes": memory,
+        "wall_seconds": seconds,
+        "precision": precision,
+        "hardware": hardware,
+    }
+    cells = (
+        name,
+        NONE if parameters is None else f"{parameters:,}".replace(",", " "),
+        NONE if flops is None else f"{flops / 1e9:.3g}",
+        NONE if speed is None else f"{speed:.3g}",
+        NONE if memory is None else f"{memory / 2**30:.2f}",
+        NONE if seconds is None else _duration(seconds),
+        ", ".join(precision),
+        ", ".join(hardware),
+    )
+    return Row(f"scale: {scale}", cells, data | {"section": f"scale: {scale}"})
+
+
+def _duration(seconds: float) -> str:
+    """A time that a person can read.
+
+    >>> _duration(5400), _duration(90)
+    ('1.5 h', '1.5 min')
+    """
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
+
+
+def number_text(mean: float, spread: float | None, unit: str, *, digits: int = 1) -> str:
+    """A mean with its spread, as the paper writes them.
+
+    >>> number_text(1.5e-4, 2e-5, "mse"), number_text(0.716, 0.04, "accuracy")
+    ('1.5e-4 ± 2e-5', '0.716 ± 0.040')
+    """
+    if unit == paper.ACCURACY:
+        return f"{mean:.3f}" + ("" if spread is None else f" ± {spread:.3f}")
+    text = _scientific(mean, digits)
+    return text if spread is None else f"{text} ± {_scientific(spread, digits - 1)}"
+
+
+def _scientific(value: float, digits: int) -> str:
+    mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"

@@ -1,0 +1,240 @@
+"""Training a recipe: one function, on a CPU, a GPU, several of them or several machines.
+
+record = train(find("table1/translation/fernn-v2", "quick"), seed=0)
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from fernn import _check
+from fernn.data import ClipArchive
+from fernn.experiments import datasets, records, runs
+from fernn.experiments.datasets import Source
+from fernn.experiments.evaluate import evaluate
+from fernn.experiments.fabric import DoublePrecision, Fabric, MixedPrecision, Precision
+from fernn.experiments.flops import flops_per_sequence
+from fernn.experiments.loop import DivergedError, Interrupted, Loop
+from fernn.experiments.progress import Report
+from fernn.experiments.recipes import Recipe, to_json
+
+__all__ = ["DEVICES", "PRECISIONS", "DivergedError", "Interrupted", "train"]
+
+DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("32-true", "tf32", "bf16-mixed", "16-mixed", "64-true")
+
+
+class _Double(DoublePrecision):
+    """Float64 to the end: Lightning would turn what a model returns into float32."""
+
+    def convert_output(self, data: Any) -> Any:
+        return data
+
+
+class _Mixed(MixedPrecision):
+    """Autocast decides what is rounded; Lightning would round the grey levels of every frame."""
+
+    def convert_input(self, data: Any) -> Any:
+        return data
+
+
+def train(
+    recipe: Recipe,
+    seed: int = 0,
+    *,
+    out: str | Path = runs.RUNS,
+    device: str = "auto",
+    devices: int = 1,
+    nodes: int = 1,
+    precision: str = "32-true",
+    root: Source | None = None,
+    clips: Source | None = None,
+    micro_batch: int | None = None,
+    save_minutes: float = 10.0,
+    report: Report | None = None,
+) -> dict[str, Any] | None:
+    """Train, or go on training, one run of a recipe; its record, None on ranks but the first.
+
+    The run's folder is `runs.folder(out, recipe, seed)`; a finished run is returned as it is.
+
+    - `root` is a folder with MNIST's files, `clips` an archive of labelled clips.
+    - `device` is "auto", "cpu" or "cuda", and `devices` of them on each of `nodes` machines share
+      every batch. Several start further processes of the same command.
+    - `precision` is "32-true", "tf32", "bf16-mixed", "16-mixed" (with loss scaling) or "64-true".
+    - `micro_batch` sequences at most go through a device at once; gradients are added up, so the
+      steps stay the same (batch-norm sees micro-batches).
+    - a checkpoint is written every `save_minutes` and at the end of each epoch.
+
+    Ctrl-C saves, then raises `Interrupted`; a loss that is not finite raises `DivergedError`.
+    """
+    report = Report() if report is None else report
+    archive = datasets.clips(recipe, clips)
+    source = datasets.source(recipe, root, archive)
+    fabric = _fabric(device, devices, nodes, precision, micro_batch)
+    first, folder = fabric.is_global_zero, runs.folder(out, recipe, seed)
+    cuda = [fabric.device] if fabric.device.type == "cuda" else []
+    # One rank alone holds the folder and tells of the run.
+    holding = runs.held(folder) if first else nullcontext()
+    with holding, torch.random.fork_rng(devices=cuda), _tf32(precision == "tf32"):
+        report = report if first else Report()
+        done = runs.begin(folder, recipe) if first else None
+        if fabric.broadcast(done is not None):
+            report.say(f"{folder} is finished; remove it to train it again")
+            return done
+        torch.manual_seed(seed)
+        train_videos, val_videos = (
+            datasets.videos(
+                recipe,
+                split,
+                seed=seed if split == "train" else 0,
+                root=root,
+                archive=archive,
+                device=fabric.device,
+            )
+            for split in ("train", "val")
+        )
+        with _wish_to_stop() as stop:
+            loop = Loop(
+                fabric,
+                recipe,
+                folder,
+                train=train_videos,
+                val=val_videos,
+                source=source,
+                report=report,
+                micro_batch=micro_batch,
+                save_minutes=save_minutes,
+                stop=stop,
+            )
+            loop.run()
+        if not first:
+            return None
+        return _finish(loop, seed, precision, root, archive)
+
+
+def _finish(
+    loop: Loop, seed: int, precision: str, root: Source | None, archive: ClipArchive | None
+) -> dict[str, Any]:
+    """Evaluate the best weights on the test split, and write the record."""
+    recipe, progress, fabric = loop.recipe, loop.progress, loop.fabric
+    if not loop.state.best:
+        raise DivergedError(
+            f"no validation of {recipe.name!r} had a finite loss, so there are no best weights. "
+            "Lower `training.learning_rate`."
+        )
+    loop.write_best()
+    loop.report.say("evaluating the best weights on the test split")
+    model: nn.Module = loop.best_model()
+    parameters = sum(p.numel() for p in model.parameters())
+    # In batches that are known to fit; the numbers do not depend on them.
+    fitting = recipe.but(training={"batch_size": progress.micro_batch})
+    metrics = evaluate(model.float(), fitting, device=fabric.device, root=root, archive=archive)
+    cuda = fabric.device.type == "cuda"
+    record: dict[str, Any] = {
+        "recipe": to_json(recipe),
+        "name": recipe.name,
+        "scale": recipe.scale,
+        "seed": seed,
+        "environment": records.environment(),
+        "device": str(fabric.device),
+        "processes": fabric.world_size,
+        "data": progress.source,
+        "precision": precision,
+        "micro_batch": progress.micro_batch,
+        "parameters": parameters,
+        "flops_per_sequence": flops_per_sequence(recipe),
+        "sequences_per_second": progress.sequences / progress.train_seconds,
+        "peak_memory_bytes": progress.peak_memory if cuda else None,
+        "wall_seconds": progress.seconds,
+        "epochs": progress.epoch,
+        "best_epoch": progress.best_epoch,
+        "val_loss": progress.best_loss,
+        "metrics": metrics,
+        "curve": progress.curve,
+    }
+    runs.write_curve(loop.folder, progress.curve)
+    records.write(loop.folder / runs.RECORD, record)
+    return record
+
+
+def _fabric(
+    device: str, devices: int, nodes: int, precision: str, micro_batch: int | None
+) -> Fabric:
+    """Fabric, launched: from here on every rank runs the same code."""
+    _check.choice("device", device, DEVICES)
+    _check.choice("precision", precision, PRECISIONS)
+    _check.count("devices", devices, least=1)
+    _check.count("nodes", nodes, least=1)
+    if micro_batch is not None:
+        _check.count("micro_batch", micro_batch, least=1)
+    available = torch.cuda.device_count()
+    if device == "auto":
+        device = "cuda" if available else "cpu"
+    if device == "cpu" and precision == "16-mixed":
+        raise ValueError(
+            '`precision` must not be "16-mixed" on a CPU, which has no float16. Use "bf16-mixed".'
+        )
+    if device == "cuda" and available < devices:
+        raise ValueError(f"`devices` must be at most the {available} GPUs here, got {devices}.")
+    fabric = Fabric(
+        accelerator=device,
+        devices=devices,
+        num_nodes=nodes,
+        strategy="ddp" if devices * nodes > 1 else "auto",
+        plugins=_precision(precision, device),
+    )
+    fabric.launch()
+    return fabric
+
+
+def _precision(precision: str, device: str) -> Precision:
+    if precision == "64-true":
+        return _Double()
+    if precision == "bf16-mixed":
+        return _Mixed("bf16-mixed", device)
+    if precision == "16-mixed":
+        return _Mixed("16-mixed", device)
+    return Precision()  # TF32 is a way to multiply float32, not a type of its own
+
+
+@contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    """Multiply float32 with ten bits on a GPU, or with all of them: a setting of the process."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+@contextmanager
+def _wish_to_stop() -> Iterator[Callable[[], bool]]:
+    """Turns Ctrl-C and SIGTERM into a wish that the loop asks for; a second one stops at once."""
+    wished = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield wished.is_set  # signals belong to the main thread
+        return
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in signals}
+
+    def wish(number: int, frame: FrameType | None) -> None:
+        wished.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in signals:
+        signal.signal(number, wish)
+    try:
+        yield wished.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

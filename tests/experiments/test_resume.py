@@ -1,0 +1,183 @@
+"""Nothing is lost: a run that was killed, stopped or damaged ends as if nothing had happened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fernn.experiments import checkpoint, datasets, runs, train
+from fernn.experiments.progress import Report
+from fernn.experiments.recipes import to_json
+
+
+class At(Report):
+    """Does something at one step, and keeps what it is told."""
+
+    def __init__(self, step, do):
+        self.at, self.do, self.said, self.steps = step, do, [], []
+
+    def say(self, text):
+        self.said.append(text)
+
+    def step(self, done, loss, rate):
+        self.steps.append(done)
+        if done == self.at:
+            self.do()
+
+
+def _state(run):
+    return checkpoint.read(run / runs.CHECKPOINTS, pytest.fail)
+
+
+def _assert_same_end(one, other):
+    """All tensors of the last checkpoints to the bit: weights, moments, best weights, generator."""
+    (tensors, state), (others, expected) = _state(one), _state(other)
+    assert tensors.keys() == others.keys()
+    assert any(name.startswith("optimizer/") for name in tensors)
+    for name in tensors:
+        assert torch.equal(tensors[name], others[name]), name
+    clocks = ("seconds", "train_seconds", "curve")
+    assert [v for k, v in state.items() if k not in clocks] == [
+        v for k, v in expected.items() if k not in clocks
+    ]
+    best = [load_file(run / runs.BEST) for run in (one, other)]
+    assert all(torch.equal(best[0][name], best[1][name]) for name in best[0])
+    curves = [runs.read_curve(run) for run in (one, other)]
+    assert len(curves[0]) == len(curves[1])
+    for line, other_line in zip(*curves, strict=True):
+        assert line | {"seconds": 0} == other_line | {"seconds": 0}
+
+
+@pytest.fixture
+def whole(tiny, tmp_path):
+    train.train(tiny, out=tmp_path / "whole", device="cpu")
+    return runs.folder(tmp_path / "whole", tiny, 0)
+
+
+# A process that is killed while it trains, or while it writes its fifth checkpoint.
+KILLED = """
+import json, os, signal, sys
+import torch
+from fernn.experiments import checkpoint, train
+from fernn.experiments.progress import Report
+from fernn.experiments.recipes import to_json
+from fernn.experiments.recipes import from_json
+
+torch.set_num_threads(1)
+when, out, recipe = sys.argv[1:]
+save, saves = checkpoint.save_file, []
+
+class Killed(Report):
+    def step(self, done, loss, rate):
+        if when == "step" and done == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+def half(tensors, path):
+    save(tensors, path)
+    saves.append(path)
+    if when == "save" and len(saves) == 5:
+        os.truncate(path, 100)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+checkpoint.save_file = half
+plain = json.loads(recipe)
+train.train(from_json(plain), out=out, device="cpu", save_minutes=0, report=Killed())
+"""
+
+
+@pytest.mark.parametrize(("when", "done"), [("step", 5), ("save", 4)])
+def test_sigkill_in_mid_epoch_changes_nothing(when, done, tiny, tmp_path, whole):
+    out = tmp_path / "killed"
+    run = runs.folder(out, tiny, 0)
+    command = [sys.executable, "-c", KILLED, when, str(out), json.dumps(to_json(tiny))]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert runs.read_record(run) is None
+    assert bool(list(run.rglob("*.part"))) == (when == "save")
+    told = At(None, None)
+    train.train(tiny, out=out, device="cpu", report=told)
+    assert f"resuming {run} at step {done} of 16" in told.said
+    assert told.steps == [*range(done + 1, 17)]
+    _assert_same_end(run, whole)
+    assert not list(run.rglob("*.part"))
+
+
+@pytest.mark.parametrize("step", [1, 5, 8, 16])
+def test_ctrl_c_saves_and_the_run_goes_on(step, tiny, tmp_path, whole):
+    run = runs.folder(tmp_path / "stopped", tiny, 0)
+    before = signal.getsignal(signal.SIGINT)
+    report = At(step, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(train.Interrupted):
+        train.train(tiny, out=tmp_path / "stopped", device="cpu", report=report)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert runs.read_record(run) is None
+    assert _state(run)[1]["step"] in (step, step + 1)  # nothing that was done is done again
+    first = runs.read_curve(run)
+    train.train(tiny, out=tmp_path / "stopped", device="cpu")
+    _assert_same_end(run, whole)
+    assert runs.read_curve(run)[: len(first)] == first
+    record = runs.read_record(run)
+    assert record["wall_seconds"] >= record["curve"][-1]["seconds"]
+
+
+def _stopped(tiny, out, step):
+    """A run that saved at every step and was stopped after this one."""
+    report = At(step, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(train.Interrupted):
+        train.train(tiny, out=out, device="cpu", report=report, save_minutes=0)
+    return runs.folder(out, tiny, 0)
+
+
+def test_a_corrupted_checkpoint_falls_back_to_the_previous_one(tiny, tmp_path, whole):
+    run = _stopped(tiny, tmp_path / "bad", 6)
+    newest = max((run / runs.CHECKPOINTS).glob("*.safetensors"))
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 255
+    newest.write_bytes(data)
+    told = At(None, None)
+    train.train(tiny, out=tmp_path / "bad", device="cpu", report=told)
+    assert "cannot be used" in told.said[0]
+    assert any("at step 5" in text or "at step 6" in text for text in told.said)
+    _assert_same_end(run, whole)
+
+
+def test_other_data_is_refused(tiny, tmp_path, monkeypatch):
+    _stopped(tiny, tmp_path, 2)
+    monkeypatch.setattr(datasets, "source", lambda *_: "MNIST")
+    with pytest.raises(ValueError, match="must be what the run began with, 'embedded digits'"):
+        train.train(tiny, out=tmp_path, device="cpu")
+
+
+def test_deleted_checkpoints_begin_again(tiny, tmp_path, whole):
+    run = _stopped(tiny, tmp_path / "gone", 10)
+    for path in (run / runs.CHECKPOINTS).iterdir():
+        path.unlink()
+    (run / runs.BEST).unlink()
+    told = At(None, None)
+    train.train(tiny, out=tmp_path / "gone", device="cpu", report=told)
+    assert len(told.steps) == 16
+    _assert_same_end(run, whole)
+
+
+def test_deleted_best_weights_come_back(tiny, tmp_path, whole):
+    run = _stopped(tiny, tmp_path / "gone", 10)
+    (run / runs.BEST).unlink()
+    (run / runs.CURVE).unlink()
+    train.train(tiny, out=tmp_path / "gone", device="cpu")
+    _assert_same_end(run, whole)
+
+
+def test_a_run_killed_before_its_record_is_only_evaluated(tiny, tmp_path, whole):
+    record = json.loads((whole / runs.RECORD).read_text())
+    (whole / runs.RECORD).unlink()
+    told = At(None, None)
+    again = train.train(tiny, out=tmp_path / "whole", device="cpu", report=told)
+    assert told.steps == []
+    assert again["metrics"] == record["metrics"]
+    assert again["curve"] == record["curve"]

@@ -1,0 +1,172 @@
+"""Tables: the paper's numbers are its own, ours come from records, and nothing is mixed."""
+
+import json
+
+import pytest
+from rich.console import Console
+from synthetic import clip_metrics, forecast_metrics, write_run
+
+from fernn.experiments import paper, render, results, tables
+from fernn.experiments.recipes import find, recipes
+
+GRNN, FERNN = "table1/translation/grnn", "table1/translation/fernn-v2"
+
+
+def cells(table, model, scale="short"):
+    (row,) = [r for r in table.rows if r.cells[0] == model and r.data["scale"] == scale]
+    return dict(zip(table.columns, row.cells, strict=True))
+
+
+def text(table, width=120):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        console.print(render.to_rich(table))
+    return console.export_text()
+
+
+def test_paper_values_are_those_of_the_recipes():
+    known = recipes()
+    for value in paper.VALUES:
+        published = known[value.recipe].published
+        assert (published.mean, published.spread) == (value.mean, value.spread), value.recipe
+    reported = {name for name, recipe in known.items() if recipe.published.mean is not None}
+    assert {paper.base(name) for name in reported} == {value.recipe for value in paper.VALUES}
+
+
+def test_paper_has_every_row_of_every_table():
+    counts = {key: len(paper.rows(key)) for key in ("1", "2", "3", "4", "5", "larger")}
+    assert counts == {"1": 6, "2": 5, "3": 5, "4": 3, "5": 5, "larger": 2}
+    assert {cost.hours for cost in paper.COSTS} == {7.0, 15.0, 67.0}
+
+
+def test_table_of_nothing_is_all_missing():
+    for key in tables.KEYS:
+        table = tables.table(key, results.Results(()))
+        assert not table.measured
+        if key != tables.COST:
+            assert {row.cells[table.columns.index("ours")] for row in table.rows} == {"missing"}
+            assert table.rows
+
+
+def test_table_has_mean_spread_and_ratio_over_seeds(tmp_path):
+    for seed, mse in enumerate((1e-4, 3e-4)):
+        write_run(tmp_path, FERNN, seed=seed, metrics=forecast_metrics(FERNN, mse=mse))
+    table = tables.table("1", results.load(tmp_path))
+    row = cells(table, "FERNN-V^T_2")
+    assert row["paper"] == "1.5e-4 ± 2e-5"
+    assert row["ours"] == "2.00e-4 ± 1.4e-4"
+    assert row["ours / paper"] == "1.33"
+    assert row["seeds"] == "2 of 5, no 2, 3, 4"
+    assert (row["scale"], row["epochs"], row["hardware"]) == ("short", "4", "Invented GPU")
+    assert cells(table, "FERNN-V^T_1", None)["ours"] == "missing"
+
+
+def test_table_keeps_scales_apart_and_quick_has_no_ratio(tmp_path):
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN, mse=1e-4))
+    metrics = forecast_metrics(FERNN, "quick", mse=5e-3)
+    write_run(tmp_path, FERNN, scale="quick", metrics=metrics)
+    table = tables.table("1", results.load(tmp_path))
+    assert cells(table, "FERNN-V^T_2")["ours"] == "1.00e-4"
+    quick = cells(table, "FERNN-V^T_2", "quick")
+    assert (quick["ours"], quick["ours / paper"], quick["seeds"]) == ("5.00e-3", "–", "1 of 1")
+    only = tables.table("1", results.load(tmp_path), scale="quick")
+    assert {row.data["scale"] for row in only.rows} == {"quick"}
+
+
+def test_table_shows_variants_below_their_row(tmp_path):
+    name = f"{FERNN}-transported"
+    write_run(tmp_path, name, metrics=forecast_metrics(FERNN, mse=1e-4))
+    models = [row.cells[0] for row in tables.table("1", results.load(tmp_path)).rows]
+    assert models[2:4] == ["FERNN-V^T_2", "FERNN-V^T_2, transported"]
+
+
+def test_table_variant_that_the_paper_does_not_have_shows_no_paper_value(tmp_path):
+    name = "table4/fernn-v2-mixing-near"
+    write_run(tmp_path, name, metrics=forecast_metrics(name, mse=1e-2))
+    table = tables.table("4", results.load(tmp_path))
+    row = cells(table, "FERNN-V^T_2 + V-mixing, near")
+    assert (row["paper"], row["ours / paper"]) == ("–", "–")
+    assert row["ours"] == "1.00e-2"
+
+
+def test_table_never_puts_a_stand_in_beside_kth(tmp_path):
+    write_run(tmp_path, "table2/actions/grnn", metrics=clip_metrics("mocap_actions", 0.75))
+    # A recipe on KTH that was somehow given other clips is not a result on KTH either.
+    write_run(tmp_path, "table2/kth/grnn", metrics=clip_metrics("mocap_actions", 0.25))
+    write_run(tmp_path, "table2/kth/grnn", seed=1, metrics=clip_metrics("kth", 0.5))
+    found = results.load(tmp_path)
+    kth, other = tables.table("2", found), tables.table("2-actions", found)
+    assert cells(kth, "G-RNN")["ours"] == "0.500"
+    assert cells(other, "G-RNN")["ours"] == "0.750"
+    assert "paper" not in other.columns
+    assert all(row.data["paper"] is None and row.data["ratio"] is None for row in other.rows)
+    assert "0.665" not in render.to_markdown(other) + text(other) + render.to_html(other)
+
+
+def test_table_ignores_numbers_that_are_not(tmp_path):
+    write_run(tmp_path, FERNN, metrics={"test_mse": float("nan")})
+    write_run(tmp_path, GRNN, metrics={})
+    table = tables.table("1", results.load(tmp_path))
+    assert cells(table, "FERNN-V^T_2")["ours"] == "missing"
+    assert cells(table, "FERNN-V^T_2")["seeds"] == "0 of 5"
+
+
+def test_load_leaves_out_what_it_cannot_trust_and_says_so(tmp_path):
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN))
+    longer = find(FERNN, "short").but(training={"epochs": 99})
+    write_run(tmp_path, FERNN, seed=1, recipe=longer, metrics=forecast_metrics(FERNN))
+    broken = tmp_path / "broken" / "record.json"
+    broken.parent.mkdir()
+    broken.write_text("{", encoding="utf-8")
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "record.json").write_text("[]", encoding="utf-8")
+    found = results.load(tmp_path)
+    assert [result.seed for result in found.found] == [0]
+    assert len(found.left_out) == 3
+    assert any("training.epochs 99 instead of 10" in reason for reason in found.left_out)
+    assert any(str(broken) in reason for reason in found.left_out)
+
+
+def test_load_accepts_records_from_before_a_setting_existed(tmp_path):
+    folder = write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN))
+    record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    del record["recipe"]["data"]["val_size"]
+    (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")
+    assert len(results.load(tmp_path).found) == 1
+
+
+def test_cost_table_has_what_training_costs(tmp_path):
+    write_run(tmp_path, FERNN, metrics={}, wall_seconds=3600.0)
+    write_run(tmp_path, FERNN, seed=1, metrics={}, peak_memory_bytes=None)
+    (row,) = tables.table("cost", results.load(tmp_path)).rows
+    assert row.cells == (
+        FERNN, "1 234", "2", "50", "1.00", "1.5 h", "bf16-mixed", "Invented GPU",
+    )  # fmt: skip
+
+
+def test_renderings_hold_the_same_rows(tmp_path):
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN, mse=1e-4))
+    table = tables.table("1", results.load(tmp_path))
+    markdown, page = render.to_markdown(table), render.to_html(table)
+    plain = json.loads(render.to_json(table))
+    assert len(plain["rows"]) == len(table.rows) == 6
+    ours = [row["ours"] for row in plain["rows"]]
+    assert ours.count(None) == 5
+    assert {"mean": pytest.approx(1e-4), "spread": None} in ours
+    (measured,) = [row for row in plain["rows"] if row["n"]]
+    assert measured["ours_frame_sum"] == pytest.approx(1e-4 * 784)
+    for shown in (markdown, page, text(table)):
+        assert shown.count("1.00e-4") == 1
+        assert shown.count("missing") >= 5
+    # What is the same in every row stands below the table once, where space is short.
+    assert "hardware" in markdown.splitlines()[2]
+    assert "hardware: Invented GPU" in page
+    assert "<th>hardware</th>" not in page
+    assert all(len(line) <= 80 for line in text(table, width=80).splitlines())
+
+
+def test_table_suggests_the_nearest_name():
+    with pytest.raises(ValueError, match="Did you mean larger"):
+        tables.table("larges", results.Results(()))
+    with pytest.raises(ValueError, match=r"`scale` must be .* got 'papper'. Did you mean paper"):
+        tables.table("1", results.Results(()), scale="papper")

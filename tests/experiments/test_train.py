@@ -1,0 +1,314 @@
+"""Training: what a run leaves behind, and what it does when a step cannot be taken."""
+
+import errno
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fernn import load
+from fernn.experiments import checkpoint, objective, runs, state, train
+from fernn.experiments.board import Board
+from fernn.experiments.progress import Report
+from fernn.experiments.recipes import find, from_json
+from fernn.models import Forecaster
+
+
+class Told(Report):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.said, self.losses = [], []
+
+    def say(self, text):
+        self.said.append(text)
+
+    def step(self, done, loss, rate):
+        self.losses.append(loss)
+
+
+def _weights(run):
+    newest = max((run / runs.CHECKPOINTS).glob("*.safetensors"))
+    return checkpoint.part(load_file(newest), "model/")
+
+
+def _assert_equal(one, other, tolerance=0.0):
+    assert one.keys() == other.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=tolerance, atol=tolerance)
+
+
+def test_a_run_leaves_everything_that_a_table_needs(tiny, tmp_path):
+    record = train.train(tiny, seed=3, out=tmp_path, device="cpu")
+    run = runs.folder(tmp_path, tiny, 3)
+    assert run == tmp_path / tiny.name / "quick" / "seed-3"
+    assert json.loads((run / "record.json").read_text()) == record
+    assert from_json(json.loads((run / "recipe.json").read_text())) == tiny
+    assert from_json(record["recipe"]) == tiny
+    curve = [json.loads(line) for line in (run / "curve.jsonl").read_text().splitlines()]
+    assert curve == record["curve"]
+    assert [line["epoch"] for line in curve] == [1, 2]
+    assert [line["step"] for line in curve] == [8, 16]
+    assert [line["sequences"] for line in curve] == [32, 64]
+    keys = {"step", "epoch", "sequences", "seconds", "train_loss", "val_loss", "lr"}
+    assert all(line.keys() == keys for line in curve)
+    assert curve[1]["lr"] < curve[0]["lr"] < tiny.training.learning_rate
+    assert record["val_loss"] == min(line["val_loss"] for line in curve)
+    assert record["curve"][record["best_epoch"] - 1]["val_loss"] == record["val_loss"]
+    assert (record["name"], record["scale"], record["seed"]) == (tiny.name, "quick", 3)
+    assert (record["device"], record["precision"], record["epochs"]) == ("cpu", "32-true", 2)
+    assert record["peak_memory_bytes"] is None
+    assert record["flops_per_sequence"] > 0
+    assert record["sequences_per_second"] > 0
+    assert record["metrics"]["test_mse"] > 0
+    assert record["data"] == "embedded digits"
+    assert {"commit", "dirty", "torch"} <= record["environment"].keys()
+    model = load(run / "best.safetensors")
+    assert isinstance(model, Forecaster)
+    assert record["parameters"] == sum(p.numel() for p in model.parameters())
+    assert list((run / "tensorboard").iterdir())
+    assert len(list((run / runs.CHECKPOINTS).iterdir())) == 4
+
+
+def test_a_finished_run_is_not_trained_again(tiny, tmp_path):
+    record, told = train.train(tiny, out=tmp_path, device="cpu"), Told()
+    assert train.train(tiny, out=tmp_path, device="cpu", report=told) == record
+    assert told.losses == []
+    assert "is finished" in told.said[0]
+
+
+def test_another_recipe_in_the_same_folder_is_refused(tiny, tmp_path):
+    runs.begin(runs.folder(tmp_path, tiny, 0), tiny)
+    with pytest.raises(ValueError, match=r"training.epochs: 2 and 3\nUse another --out"):
+        train.train(tiny.but(training={"epochs": 3}), out=tmp_path, device="cpu")
+
+
+def test_what_a_killed_process_was_writing_is_removed(tiny, tmp_path):
+    run = runs.folder(tmp_path, tiny, 0)
+    (run / runs.CHECKPOINTS).mkdir(parents=True)
+    for path in (run / ".best.safetensors.00ff.part", run / runs.CHECKPOINTS / ".1.json.0f.part"):
+        path.write_text("half")
+    runs.begin(run, tiny)
+    assert sorted(path.name for path in run.rglob("*") if path.is_file()) == ["recipe.json"]
+
+
+def test_what_a_recipe_says_of_itself_may_change(tiny, tmp_path):
+    run = runs.folder(tmp_path, tiny, 0)
+    runs.begin(run, tiny)
+    runs.begin(run, tiny.but(seeds=9, published={"row": "another name"}))
+
+
+def test_two_processes_cannot_train_one_run(tiny, tmp_path):
+    run = runs.folder(tmp_path, tiny, 0)
+    runs.begin(run, tiny)
+    with runs.held(run), pytest.raises(ValueError, match="another process is training"):
+        train.train(tiny, out=tmp_path, device="cpu")
+
+
+def test_a_seed_decides_everything(tiny, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        torch.rand(3)  # the caller's generator has no say
+        train.train(tiny, seed, out=tmp_path / name, device="cpu")
+    a, b, c = (
+        _weights(runs.folder(tmp_path / n, tiny, s)) for n, s in (("a", 1), ("b", 1), ("c", 2))
+    )
+    _assert_equal(a, b)
+    assert any(not torch.equal(a[name], c[name]) for name in a)
+
+
+def test_training_leaves_the_callers_generator_alone(tiny, tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    train.train(tiny, out=tmp_path, device="cpu")
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_micro_batches_take_the_same_steps(tiny, tmp_path):
+    for size in (None, 3):
+        train.train(
+            tiny, out=tmp_path / str(size), device="cpu", precision="64-true", micro_batch=size
+        )
+    whole, parts = (_weights(runs.folder(tmp_path / n, tiny, 0)) for n in ("None", "3"))
+    assert whole["decoder.0.weight"].dtype == torch.float64
+    _assert_equal(whole, parts, 1e-11)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bf16-mixed"])
+def test_every_precision_trains(precision, tiny, tmp_path):
+    told = Told()
+    train.train(tiny, out=tmp_path, device="cpu", precision=precision, report=told)
+    assert all(math.isfinite(loss) for loss in told.losses)
+    assert told.losses[-1] < told.losses[0]
+    assert torch.get_float32_matmul_precision() == "highest"  # as it was
+    assert _weights(runs.folder(tmp_path, tiny, 0))["decoder.0.weight"].dtype == torch.float32
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", train.PRECISIONS)
+def test_every_precision_trains_on_a_gpu(precision, tiny, tmp_path):
+    told = Told()
+    record = train.train(tiny, out=tmp_path, device="cuda", precision=precision, report=told)
+    assert told.losses[-1] < told.losses[0]
+    assert record["peak_memory_bytes"] > 0
+    _, state = checkpoint.read(runs.folder(tmp_path, tiny, 0) / runs.CHECKPOINTS, pytest.fail)
+    assert (state["scaler"] is not None) == (precision == "16-mixed")
+
+
+def test_loss_scaling_is_saved(tmp_path):
+    """On a CPU, where a run with it is refused: the state alone."""
+
+    def made(scale):
+        module = torch.nn.Linear(2, 2)
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        adam = torch.optim.Adam(module.parameters())
+        return state.State(module, adam, scaler, torch.device("cpu"), state.Progress(micro_batch=4))
+
+    one, other = made(4.0), made(8.0)
+    one.scaler.scale(torch.ones(()))  # it has no scale before the first use
+    one.write(tmp_path)
+    assert other.read(tmp_path, pytest.fail)
+    assert other.scaler.get_scale() == 4.0
+    _assert_equal(other.module.state_dict(), one.module.state_dict())
+
+
+def test_the_gradient_is_clipped(tiny, tmp_path, monkeypatch):
+    norms = []
+    step = torch.optim.Adam.step
+
+    def spy(self, *rest, **named):
+        gradients = [p.grad for group in self.param_groups for p in group["params"]]
+        norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+        return step(self, *rest, **named)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", spy)
+    train.train(tiny.but(training={"clip": 1e-3}), out=tmp_path, device="cpu")
+    assert norms
+    assert max(norms) <= 1e-3 * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_stops_the_run(bad, tiny, tmp_path, monkeypatch):
+    honest, calls = objective.loss, []
+
+    def poisoned(recipe, model, batch):
+        calls.append(None)
+        return honest(recipe, model, batch) * (bad if model.training and len(calls) == 6 else 1)
+
+    monkeypatch.setattr(objective, "loss", poisoned)
+    with pytest.raises(train.DivergedError, match="loss of step 6 is not finite"):
+        train.train(tiny, out=tmp_path, device="cpu")
+    run = runs.folder(tmp_path, tiny, 0)
+    assert runs.read_record(run) is None
+    assert all(bool(value.isfinite().all()) for value in _weights(run).values())
+    _, state = checkpoint.read(run / runs.CHECKPOINTS, print)
+    assert state["step"] == 5
+    # The state is good: without the poison the run ends as one that was never stopped.
+    monkeypatch.undo()
+    train.train(tiny, out=tmp_path, device="cpu")
+    train.train(tiny, out=tmp_path / "whole", device="cpu")
+    _assert_equal(_weights(run), _weights(runs.folder(tmp_path / "whole", tiny, 0)))
+
+
+def _small_memory(monkeypatch, most):
+    honest = objective.loss
+
+    def small(recipe, model, batch):
+        if len(batch.frames) > most:
+            raise torch.OutOfMemoryError("made up")
+        return honest(recipe, model, batch)
+
+    monkeypatch.setattr(objective, "loss", small)
+
+
+def test_out_of_memory_halves_the_micro_batch(tiny, tmp_path, monkeypatch):
+    train.train(tiny, out=tmp_path / "roomy", device="cpu", precision="64-true")
+    _small_memory(monkeypatch, 1)
+    told = Told()
+    record = train.train(
+        tiny, out=tmp_path / "tight", device="cpu", precision="64-true", report=told
+    )
+    said = [text for text in told.said if "out of memory" in text]
+    assert len(said) == 2  # 4 → 2 → 1, and then it is remembered
+    assert "going on with 1, added up to the same batch of 4" in said[1]
+    assert record["micro_batch"] == 1
+    roomy, tight = (_weights(runs.folder(tmp_path / n, tiny, 0)) for n in ("roomy", "tight"))
+    _assert_equal(roomy, tight, 1e-9)
+
+
+def test_a_model_that_never_fits_says_so(tiny, tmp_path, monkeypatch):
+    _small_memory(monkeypatch, 0)
+    with pytest.raises(MemoryError, match="too small for 1 sequences"):
+        train.train(tiny, out=tmp_path, device="cpu")
+
+
+def test_a_full_disk_does_not_stop_a_run(tiny, tmp_path, monkeypatch):
+    written = checkpoint.save_file
+    full = [True]
+
+    def save_file(tensors, path):
+        if full[0]:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(tensors, path)
+
+    class Cleaner(Told):
+        def validated(self, line, epochs, *, best):
+            full[0] = line["epoch"] < 2  # somebody frees some space in the second epoch
+
+    monkeypatch.setattr(checkpoint, "save_file", save_file)
+    told = Cleaner()
+    train.train(tiny, out=tmp_path, device="cpu", report=told)
+    said = [text for text in told.said if "cannot save" in text]
+    assert len(said) == 1
+    assert "No space left on device" in said[0]
+    run = runs.folder(tmp_path, tiny, 0)
+    assert runs.read_record(run) is not None
+    assert not list(run.rglob("*.part"))
+    assert checkpoint.read(run / runs.CHECKPOINTS, print)[1]["step"] == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"device": "tpu"}, "`device` must be one of"),
+        ({"precision": "8"}, "`precision` must be one of"),
+        ({"precision": "16-mixed"}, 'Use "bf16-mixed"'),
+        ({"devices": 0}, "`devices` must be a positive integer"),
+        ({"micro_batch": 0}, "`micro_batch` must be a positive integer"),
+        ({"seed": -1}, "`seed` must be a non-negative integer"),
+    ],
+)
+def test_refuses(arguments, message, tiny, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        train.train(tiny, out=tmp_path, **{"device": "cpu"} | arguments)
+
+
+def test_a_batch_larger_than_an_epoch_is_refused(tiny, tmp_path):
+    with pytest.raises(ValueError, match="at most the 32 sequences"):
+        train.train(tiny.but(training={"batch_size": 33}), out=tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("scale", ["paper", "short"])
+def test_the_embedded_digits_are_for_quick_runs_alone(scale, tmp_path):
+    with pytest.raises(ValueError, match="`--data` must be a folder with MNIST's files"):
+        train.train(find("table1/translation/grnn", scale), out=tmp_path, device="cpu")
+    assert not list(tmp_path.iterdir())
+
+
+def test_clips_need_an_archive(tmp_path):
+    with pytest.raises(ValueError, match="`--clips` must be given"):
+        train.train(find("table2/kth/grnn", "quick"), out=tmp_path, device="cpu")
+
+
+def test_a_board_that_cannot_be_written_is_told_of_once(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    told, line = Told(), {"step": 1, "train_loss": 1.0, "val_loss": 1.0, "lr": 1e-3}
+    board = Board(tmp_path / "file" / "tensorboard", told.say)
+    for _ in range(2):
+        board.add(line)
+    board.close()
+    assert len(told.said) == 1
+    assert "curve.jsonl alone" in told.said[0]

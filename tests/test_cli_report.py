@@ -1,0 +1,111 @@
+"""`fernn evaluate`, `fernn table`, `fernn figure` and `fernn report`."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from synthetic import forecast_metrics, recipe_of, write_run
+from typer.testing import CliRunner
+
+from fernn import Translation, cli
+from fernn.experiments import runs
+from fernn.experiments.evaluate import evaluate
+from fernn.experiments.recipes import find
+
+FERNN = "table1/translation/fernn-v2"
+
+
+@pytest.fixture
+def invoke():
+    return lambda *words: CliRunner().invoke(cli.app, [str(word) for word in words])
+
+
+@pytest.fixture
+def run(tmp_path):
+    flow = Translation(velocities=[(0, 0), (0, 1)])
+    recipe = find(FERNN, "quick").but(
+        data={"flow": flow, "test_flow": flow, "observed": 2, "horizon": 2, "test_size": 2},
+        options={"flow": flow, "hidden_channels": 2},
+    )
+    model = recipe.build()
+    metrics = evaluate(model, recipe)
+    return write_run(
+        tmp_path / "runs", FERNN, scale="quick", recipe=recipe, metrics=metrics, model=model
+    )
+
+
+def test_evaluate_gives_what_the_run_recorded(run, invoke):
+    before = (run / runs.RECORD).read_bytes()
+    result = invoke("evaluate", run, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output) == runs.read_json(run / runs.RECORD)["metrics"]
+    assert (run / runs.RECORD).read_bytes() == before
+    text = invoke("evaluate", run).output
+    assert "test mse" in text
+    assert "last of 70" in text
+    assert "over 2 velocities" in text
+    assert recipe_of(run).data.horizon == 2
+
+
+def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):
+    (run / runs.BEST).unlink()
+    assert "best.safetensors" in str(invoke("evaluate", run).exception)
+    assert "`run` must be" in str(invoke("evaluate", tmp_path / "nowhere").exception)
+
+
+def test_table_in_every_form(tmp_path, invoke):
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN, mse=3e-4))
+    for form, expected in (((), "2.00"), (("--markdown",), "| 2.00 |"), (("--json",), '"ratio": ')):
+        result = invoke("table", "1", "--runs", tmp_path, *form)
+        assert result.exit_code == 0, result.output
+        assert expected in result.output
+    (row,) = [r for r in json.loads(result.output)["rows"] if r["n"]]
+    assert row["ratio"] == pytest.approx(2.0)
+    assert invoke("table", "table1", "--runs", tmp_path).exit_code == 0
+
+
+def test_table_says_which_runs_it_left_out(run, invoke, tmp_path):
+    result = invoke("table", "1", "--runs", tmp_path / "runs")
+    assert "left out" in result.output
+    assert "data.test_size" in result.output
+
+
+def test_figure_is_drawn_and_lists_what_is_missing(tmp_path, invoke):
+    write_run(tmp_path / "runs", FERNN, metrics=forecast_metrics(FERNN))
+    out = tmp_path / "new" / "three.svg"
+    result = invoke("figure", "fig3", "--runs", tmp_path / "runs", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert out.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+    assert "missing: table1/translation/grnn" in result.output
+
+
+def test_report_is_written(tmp_path, invoke):
+    write_run(tmp_path / "runs", FERNN, metrics=forecast_metrics(FERNN))
+    out = tmp_path / "report.html"
+    result = invoke("report", "--runs", tmp_path / "runs", "--out", out, "--no-forecasts")
+    assert result.exit_code == 0, result.output
+    assert "1 run, written to" in result.output.replace("\n", "")
+    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("table", "largr"), "Did you mean larger"),
+        (("figure", "8-action"), "Did you mean 8-actions"),
+        (("table", "1", "--scale", "papre"), "Did you mean paper"),
+    ],
+)
+def test_mistyped_names_suggest_the_nearest(words, hint, tmp_path, invoke):
+    result = invoke(*words, "--runs", tmp_path)
+    assert result.exit_code != 0
+    assert hint in str(result.exception)
+
+
+def test_mistyped_table_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "fernn.cli", "table", "6", "--runs", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 2
+    assert "`table` must be one of" in result.stdout + result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
