@@ -12,7 +12,9 @@ def test_run_gives_the_verdict_of_the_theory(case):
     (result,) = run([case])
     assert result.float64.verdict == case.verdict
     assert result.trained.verdict == case.verdict
-    assert len(result.float64.times) >= (1 if case.model_name == "Classifier" else 4)
+    assert result.float32.verdict == case.verdict
+    assert result.as_expected
+    assert len(result.float64.times) >= (1 if "Classifier" in case.model_name else 4)
 
 
 def test_run_depends_on_its_seed_alone():
