@@ -47,7 +47,7 @@ class Result:
 
     @property
     def as_expected(self) -> bool:
-        """Whether the verdicts are those of the theory, before and after training, and in float32."""
+        """Whether the verdicts are the theory's, before and after training, and in float32."""
         verdicts = {self.float64.verdict, self.trained.verdict, self.float32.verdict}
         return verdicts == {self.case.verdict}
 
