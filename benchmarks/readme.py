@@ -1,4 +1,4 @@
-"""Write the README's measured tables from the records: `python -m benchmarks.readme`.
+"""Write the measured tables of README and docs from the records: `python -m benchmarks.readme`.
 
 A section lies between `<!-- NAME: begin … -->` and `<!-- NAME: end -->`; a test holds the README to
 what this prints, so no number is typed by hand.
@@ -23,6 +23,21 @@ def verification(record: dict) -> str:
     for row in record["rows"]:
         cells = [_number(row[name]) for name in columns]
         lines.append("| " + " | ".join(cells).replace("|ν|", "\\|ν\\|") + " |")
+    return "\n".join(
+        [*lines, "", f"<sub>{_origin(record['environment'])}, seed {record['seed']}</sub>"]
+    )
+
+
+def steering(record: dict) -> str:
+    """How well convolutions on Z² ⋊ C_N turn."""
+    lines = [
+        "| N | kernel | quarter turn, stack | 360°/N, lift | 360°/N, stack | lift, kernels not turned |",
+        "|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in record["steering"]:
+        size = f"{row['kernel']}×{row['kernel']}"
+        errors = [_number(row[name]) for name in ("quarter", "lift", "stack", "fixed")]
+        lines.append(f"| {row['orientations']} | {size} | " + " | ".join(errors) + " |")
     return "\n".join(
         [*lines, "", f"<sub>{_origin(record['environment'])}, seed {record['seed']}</sub>"]
     )
@@ -56,22 +71,26 @@ def rates(record: dict) -> str:
     return "\n".join([*lines, "", f"<sub>{_origin(record['environment'])}</sub>"])
 
 
-SECTIONS: dict[str, tuple[str, Callable[[dict], str]]] = {
-    "verification": ("results/verification.json", verification),
-    "speed": ("benchmarks/results/gpu.json", report.table),
-    "cpu": ("benchmarks/results/cpu.json", cpu),
-    "rates": ("benchmarks/results/data-h200.json", rates),
+Section = tuple[str, Callable[[dict], str]]
+SECTIONS: dict[str, dict[str, Section]] = {
+    "README.md": {
+        "verification": ("results/verification.json", verification),
+        "speed": ("benchmarks/results/gpu.json", report.table),
+        "cpu": ("benchmarks/results/cpu.json", cpu),
+        "rates": ("benchmarks/results/data-h200.json", rates),
+    },
+    "docs/theory.md": {"steering": ("results/verification.json", steering)},
 }
 
 
-def render(text: str) -> str:
-    """`text` with every section written anew from its record."""
-    for name, (source, write) in SECTIONS.items():
+def render(text: str, page: str = "README.md") -> str:
+    """The text of a page with every section written anew from its record."""
+    for name, (source, write) in SECTIONS[page].items():
         record = json.loads((ROOT / source).read_text(encoding="utf-8"))
         pattern = rf"(<!-- {name}: begin.*?-->\n).*?(<!-- {name}: end -->)"
         text, found = re.subn(pattern, lambda m: f"{m[1]}{write(record)}\n{m[2]}", text, flags=re.S)  # noqa: B023  # used at once
         if found != 1:
-            raise ValueError(f"README.md must have one section {name!r}, found {found}.")
+            raise ValueError(f"{page} must have one section {name!r}, found {found}.")
     return text
 
 
@@ -88,10 +107,11 @@ def _origin(there: dict) -> str:
 
 
 def main() -> None:
-    path = ROOT / "README.md"
-    text = render(path.read_text(encoding="utf-8"))
-    with written_whole(path) as part:
-        part.write_text(text, encoding="utf-8")
+    for page in SECTIONS:
+        path = ROOT / page
+        text = render(path.read_text(encoding="utf-8"), page)
+        with written_whole(path) as part:
+            part.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

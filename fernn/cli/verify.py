@@ -11,7 +11,7 @@ from rich.table import Table
 from fernn import models
 from fernn.cli._app import app, console
 from fernn.experiments import counterexample as counter
-from fernn.experiments import records, verification
+from fernn.experiments import records, steering, verification
 from fernn.flows import Flow, Rotation, Translation
 from fernn.verify import TOLERANCES, sample_video, verify
 
@@ -99,7 +99,8 @@ def _print_all(record: Path | None = None) -> int:
             f"[{_COLOURS.get(verdict, 'red')}]{verdict}[/]",
         )
     if record is not None:
-        records.write(record, {"environment": records.environment(), "seed": 0, "rows": rows})
+        measured = {"seed": 0, "rows": rows, "steering": steering.steering(seed=0)}
+        records.write(record, {"environment": records.environment()} | measured)
     console.print(table, width=max(_WIDTH, console.width), crop=False, no_wrap=True)
     console.print(
         "trained: float64 after five steps of Adam. all of V: slices whose ν − ν̂ leaves V count "

@@ -26,9 +26,14 @@ def test_write_is_whole_or_absent(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["record.json"]
 
 
-def test_readme_shows_what_the_records_hold():
+@pytest.mark.parametrize("page", readme.SECTIONS)
+def test_pages_show_what_the_records_hold(page):
+    text = Path(readme.ROOT, page).read_text(encoding="utf-8")
+    assert readme.render(text, page) == text
+
+
+def test_render_repairs_what_was_typed_by_hand():
     text = Path(readme.ROOT, "README.md").read_text(encoding="utf-8")
-    assert readme.render(text) == text
     assert readme.render(text.replace("exact", "vague")) == text.replace("exact", "vague").replace(
         "| vague |", "| exact |"
     )
