@@ -31,7 +31,8 @@ def verification(record: dict) -> str:
 def steering(record: dict) -> str:
     """How well convolutions on Z² ⋊ C_N turn."""
     lines = [
-        "| N | kernel | quarter turn, stack | 360°/N, lift | 360°/N, stack | lift, kernels not turned |",
+        "| N | kernel | quarter turn, stack | 360°/N, lift | 360°/N, stack "
+        "| lift, kernels not turned |",
         "|--:|--:|--:|--:|--:|--:|",
     ]
     for row in record["steering"]:
