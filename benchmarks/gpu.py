@@ -228,7 +228,7 @@ class Operators(TorchDispatchMode):
         super().__init__()
         self.calls: Counter[str] = Counter()
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.namespace == "fernn":
             self.calls[str(func)] += 1
         return func(*args, **(kwargs or {}))
@@ -246,17 +246,17 @@ def verdict(
 ) -> dict[str, object]:
     """Ratios, the fraction of the floor, and why there is no ratio where there is none."""
     speed = {
-        form: record[form]["sequences_per_second"]  # type: ignore[index]
+        form: record[form]["sequences_per_second"]
         for form in ("published_tf32", "published_autocast", "ours_python", "ours_graph")
     }
     refusals = [] if record["operators"] else ["the Triton operators did not run"]
-    for label, (theirs, mine) in record["losses"].items():  # type: ignore[attr-defined]
+    for label, (theirs, mine) in record["losses"].items():
         if not abs(mine - theirs) <= SAME[label] * abs(theirs):
             refusals.append(f"losses differ in {label}: {theirs} and {mine}")
     for form, bar in zip(("published_tf32", "published_autocast"), known, strict=True):
         if bar is not None and speed[form] < REACHED * bar:
             refusals.append(f"{form} reaches {speed[form]:.1f} of {bar} sequences/s")
-    floor = rate / record["flops_per_sequence"]  # type: ignore[operator]
+    floor = rate / record["flops_per_sequence"]
     ours = max(speed["ours_python"], speed["ours_graph"])
     result: dict[str, object] = {
         "floor_sequences_per_second": floor,

@@ -1,4 +1,4 @@
-"""`fernn list`, `fernn train` and `fernn show`: thin, kind, and honest in their exit codes."""
+"""`fernn list`, `train`, `reproduce` and `show`: thin, kind, and honest in their exit codes."""
 
 import json
 import os
@@ -165,3 +165,52 @@ def test_lines_tell_of_time_left(capsys, monkeypatch):
 
 def test_commands_are_exported():
     assert commands.train_command in [c.callback for c in cli.app.registered_commands]
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Which runs `reproduce` asks for; none is really trained."""
+    asked = []
+
+    def train(recipe, seed, **options):
+        asked.append((recipe.name, recipe.scale, seed))
+        if "grnn" in recipe.name:
+            raise ValueError("`root` must be given")
+
+    monkeypatch.setattr("fernn.experiments.train.train", train)
+    return asked
+
+
+def test_reproduce_trains_every_row_and_names_those_it_could_not(trained, invoke, tmp_path):
+    result = invoke("reproduce", "table1/translation", "--scale", "short", "--out", str(tmp_path))
+    names = [name for name in recipes() if name.startswith("table1/translation")]
+    assert trained == [(name, "short", seed) for name in names for seed in range(5)]
+    assert result.exit_code == 1
+    assert "20 of 30 runs are done" in result.output
+    assert "not done: table1/translation/grnn, seed 0: `root` must be given" in result.output
+
+
+def test_reproduce_takes_fewer_seeds_and_says_when_all_is_done(trained, invoke, tmp_path):
+    words = ("reproduce", "table1/translation/fernn", "--seeds", "1", "--out", str(tmp_path))
+    result = invoke(*words, "--scale", "quick")
+    assert result.exit_code == 0, result.output
+    assert {seed for _, _, seed in trained} == {0}
+    assert f"{len(trained)} of {len(trained)} runs are done" in result.output
+
+
+def test_reproduce_refuses_what_no_recipe_begins_with(trained, invoke):
+    result = invoke("reproduce", "table9")
+    assert isinstance(result.exception, ValueError)
+    assert not trained
+
+
+def test_reproduce_leaves_a_run_of_other_settings_alone(train, invoke, tmp_path):
+    assert train().exit_code == 0
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
+    folder = runs.folder(tmp_path, find(NAME, "quick"), 0)
+    assert folder / "record.json" in before
+    result = invoke("reproduce", NAME, "--scale", "quick", "--seeds", "1", "--out", str(tmp_path))
+    # The run there was trained with other settings, which is refused, not overwritten.
+    assert result.exit_code == 1
+    assert "not done" in result.output
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")} == before

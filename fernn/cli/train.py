@@ -1,4 +1,4 @@
-"""`fernn list`, `fernn train` and `fernn show`."""
+"""`fernn list`, `fernn train`, `fernn reproduce` and `fernn show`."""
 
 import json
 from pathlib import Path
@@ -86,6 +86,63 @@ def train_command(
         raise ValueError(error) from None
     if record is not None:
         _print_record(folder, record)
+
+
+@app.command()
+def reproduce(
+    what: Annotated[str, typer.Argument(help="all, or how names begin: table1, fig6, …")] = "all",
+    scale: Annotated[str, typer.Option(help="paper, short or quick.")] = "paper",
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds of each row, else as many as the paper took.", min=1)
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    precision: Annotated[str, typer.Option(help="As of `fernn train`.")] = "32-true",
+    data: Annotated[Path | None, typer.Option(help="Folder with MNIST's files.")] = None,
+    clips: Annotated[Path | None, typer.Option(help="Archive of labelled clips.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of all runs.")] = runs.RUNS,
+) -> None:
+    """Train every row that is missing, one after the other; what is done is skipped.
+
+    A row that cannot be trained, for want of its data say, is named at the end.
+    """
+    names = [name for name in recipes.recipes() if what == "all" or name.startswith(what)]
+    if not names:
+        raise ValueError(
+            f"`what` must be all or begin a recipe's name, got {what!r}; see `fernn list`."
+        )
+    from fernn.experiments import train  # as above
+
+    wanted = [recipes.find(name, scale) for name in names]
+    jobs = [
+        (recipe, seed)
+        for recipe in wanted
+        for seed in range(recipe.seeds if seeds is None else seeds)
+    ]
+    failed: dict[str, str] = {}
+    for number, (recipe, seed) in enumerate(jobs, start=1):
+        label = f"{recipe.name}, seed {seed}"
+        console.print(f"[bold]{number} of {len(jobs)}: {label}[/]", highlight=False)
+        try:
+            with progress.report_for(console) as report:
+                train.train(
+                    recipe,
+                    seed,
+                    out=out,
+                    device=device,
+                    precision=precision,
+                    root=data,
+                    clips=clips,
+                    report=report,
+                )
+        except (train.Interrupted, KeyboardInterrupt):
+            console.print("stopped; the same command goes on from here")
+            raise typer.Exit(_STOPPED) from None
+        except (ValueError, OSError, MemoryError) as error:
+            failed[label] = str(error)
+    console.print(f"{len(jobs) - len(failed)} of {len(jobs)} runs are done, in {out}")
+    for label, why in failed.items():
+        console.print(f"not done: {label}: {why}", markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(1 if failed else 0)
 
 
 @app.command()
