@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fernn import Classifier, Forecaster, Rotation, Translation, cli, save
+from fernn.cli.demo import ROWS
 from fernn.data import DataError
 from fernn.experiments import verification
 from fernn.models import CNN3D
@@ -73,14 +74,28 @@ def test_verify_of_a_missing_file_is_one_line():
     assert "Traceback" not in result.stdout + result.stderr
 
 
-def test_demo_prints_the_table_and_draws_the_picture(tmp_path, invoke, monkeypatch):
+def test_demo_verifies_trains_and_writes_the_report(tmp_path, invoke, monkeypatch):
     few = [case for case in verification.cases() if case.flow_name == "closed 5×5"][:2]
     monkeypatch.setattr(verification, "cases", lambda: few)
+    asked = []
+    monkeypatch.setattr(
+        "fernn.experiments.train.train", lambda recipe, *_, **__: asked.append(recipe)
+    )
     result = invoke("demo", "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert "every verdict is as the theory says" in result.output
-    assert str(tmp_path / "counterexample.png").replace("\n", "") in result.output.replace("\n", "")
+    assert [(recipe.name, recipe.scale) for recipe in asked] == [(n, "quick") for n in ROWS]
     assert (tmp_path / "counterexample.png").exists()
+    assert (tmp_path / "report.html").exists()
+    assert str(tmp_path / "report.html") in result.output.replace("\n", "")
+
+
+def test_verify_table_is_whole_on_a_narrow_screen(invoke, monkeypatch):
+    few = [case for case in verification.cases() if case.flow_name == "closed 5×5"][:1]
+    monkeypatch.setattr(verification, "cases", lambda: few)
+    output = invoke("verify").output
+    assert "interpolation" in output
+    assert "…" not in output
 
 
 @pytest.mark.parametrize("name", ["translating-mnist", "rotating-mnist", "bouncing-mnist"])

@@ -1,16 +1,15 @@
-"""`fernn verify` and `fernn demo`."""
+"""`fernn verify`."""
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from fernn import models
 from fernn.cli._app import app, console
-from fernn.experiments import counterexample as counter
 from fernn.experiments import records, steering, verification
 from fernn.flows import Flow, Rotation, Translation
 from fernn.verify import TOLERANCES, sample_video, verify
@@ -36,7 +35,7 @@ def verify_command(
     Exits with 1 where the recurrence is not.
     """
     if file is None:
-        raise typer.Exit(1 if _print_all(record) else 0)
+        raise typer.Exit(1 if print_all(record) else 0)
     if dtype not in _DTYPES:
         raise typer.BadParameter(f"must be one of {', '.join(_DTYPES)}, got {dtype!r}.")
     model = models.load(file)
@@ -56,20 +55,7 @@ def verify_command(
     raise typer.Exit(0 if report.verdict in _COLOURS else 1)
 
 
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("out/demo"),
-) -> None:
-    """Verify every model on every flow, and draw the paper's counter-example."""
-    begun = time.perf_counter()
-    wrong = _print_all()
-    picture = out / "counterexample.png"
-    counter.draw(counter.counterexample(), picture)
-    console.print(f"\ncounter-example drawn to {picture} ({time.perf_counter() - begun:.0f} s)")
-    raise typer.Exit(1 if wrong else 0)
-
-
-def _print_all(record: Path | None = None) -> int:
+def print_all(record: Path | None = None) -> int:
     """Print the table of errors, and record it; return how many verdicts differ from the theory."""
     table = Table(
         title="Relative error of flow equivariance, where ν − ν̂ ∈ V", title_justify="left"
@@ -101,7 +87,7 @@ def _print_all(record: Path | None = None) -> int:
     if record is not None:
         measured = {"seed": 0, "rows": rows, "steering": steering.steering(seed=0)}
         records.write(record, {"environment": records.environment()} | measured)
-    console.print(table, width=max(_WIDTH, console.width), crop=False, no_wrap=True)
+    Console(width=max(_WIDTH, console.width)).print(table)
     console.print(
         "trained: float64 after five steps of Adam. all of V: slices whose ν − ν̂ leaves V count "
         "as wrong.\ninterpolation: what moving input and output there and back loses by itself."

@@ -1,0 +1,49 @@
+"""`fernn demo`: the theorem, the counter-example, and the quick Table 1 trained from scratch."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fernn.cli._app import app, console
+from fernn.cli.verify import print_all
+from fernn.experiments import counterexample, progress, recipes, render, results, tables
+
+ROWS = (
+    "table1/translation/grnn-transported",
+    "table1/translation/fernn-v2-transported",
+    "table1/rotation/grnn-comoving-transported",
+    "table1/rotation/fernn-v4-comoving-transported",
+)
+"""Table 1 in small: a G-RNN and a FERNN on either flow, with the same number of sequences."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for runs and pictures.")] = Path("out/demo"),
+) -> None:
+    """Verify every model, train the quick Table 1 from scratch, and write the report.
+
+    A demo that was stopped goes on where it was; remove the folder to begin anew.
+    """
+    begun = time.perf_counter()
+    wrong = print_all()
+    picture = out / "counterexample.png"
+    counterexample.draw(counterexample.counterexample(), picture)
+    console.print(f"\ncounter-example drawn to {picture}\n", soft_wrap=True)
+    from fernn.experiments import figures, report, train  # each takes a while to import
+
+    folder = out / "runs"
+    for number, name in enumerate(ROWS, start=1):
+        console.print(f"[bold]training {number} of {len(ROWS)}: {name}[/]", highlight=False)
+        with progress.report_for(console) as bars:
+            train.train(recipes.find(name, "quick"), 0, out=folder, device="cpu", report=bars)
+    found = results.load(folder)
+    console.print(render.to_rich(tables.table("1", found, scale="quick")))
+    page = out / "report.html"
+    with console.status("drawing the report"):
+        report.write(page, found, sources=figures.Sources())
+    seconds = time.perf_counter() - begun
+    console.print(f"report written to {page} ({seconds:.0f} s in all)", soft_wrap=True)
+    raise typer.Exit(1 if wrong else 0)
