@@ -89,9 +89,11 @@ def render(text: str, page: str = "README.md") -> str:
     for name, (source, write) in SECTIONS[page].items():
         record = json.loads((ROOT / source).read_text(encoding="utf-8"))
         pattern = rf"(<!-- {name}: begin.*?-->\n).*?(<!-- {name}: end -->)"
-        text, found = re.subn(pattern, lambda m: f"{m[1]}{write(record)}\n{m[2]}", text, flags=re.S)  # noqa: B023  # used at once
-        if found != 1:
-            raise ValueError(f"{page} must have one section {name!r}, found {found}.")
+        places = list(re.finditer(pattern, text, flags=re.S))
+        if len(places) != 1:
+            raise ValueError(f"{page} must have one section {name!r}, found {len(places)}.")
+        (place,) = places
+        text = f"{text[: place.end(1)]}{write(record)}\n{text[place.start(2) :]}"
     return text
 
 

@@ -1,5 +1,6 @@
 """`fernn list`, `train`, `reproduce` and `show`: thin, kind, and honest in their exit codes."""
 
+import io
 import json
 import os
 import re
@@ -141,7 +142,7 @@ def test_help_fits_a_screen(invoke):
 def test_bars_on_a_terminal_and_lines_elsewhere():
     from rich.console import Console
 
-    terminal = Console(force_terminal=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    terminal = Console(force_terminal=True, file=io.StringIO())
     with terminal.file:
         assert isinstance(progress.report_for(terminal), progress.Bars)
         with progress.report_for(terminal) as report:

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from fernn.cli._app import app, console
+from fernn.cli.train import run
 from fernn.cli.verify import print_all
-from fernn.experiments import counterexample, progress, recipes, render, results, tables
+from fernn.experiments import counterexample, recipes, render, results, tables
 
 ROWS = (
     "table1/translation/grnn-transported",
@@ -32,13 +33,12 @@ def demo(
     picture = out / "counterexample.png"
     counterexample.draw(counterexample.counterexample(), picture)
     console.print(f"\ncounter-example drawn to {picture}\n", soft_wrap=True)
-    from fernn.experiments import figures, report, train  # each takes a while to import
+    from fernn.experiments import figures, report  # each takes a while to import
 
     folder = out / "runs"
     for number, name in enumerate(ROWS, start=1):
         console.print(f"[bold]training {number} of {len(ROWS)}: {name}[/]", highlight=False)
-        with progress.report_for(console) as bars:
-            train.train(recipes.find(name, "quick"), 0, out=folder, device="cpu", report=bars)
+        run(recipes.find(name, "quick"), 0, folder, device="cpu")
     found = results.load(folder)
     console.print(render.to_rich(tables.table("1", found, scale="quick")))
     page = out / "report.html"

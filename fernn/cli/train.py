@@ -60,32 +60,36 @@ def train_command(
 ) -> None:
     """Train a recipe, or go on where an interrupted run stopped."""
     chosen = recipes.changed(recipes.find(recipe, scale), settings or ())
-    from fernn.experiments import train  # takes seconds to import, and only this command needs it
+    record = run(
+        chosen,
+        seed,
+        out,
+        device=device,
+        devices=devices,
+        nodes=nodes,
+        precision=precision,
+        root=data,
+        clips=clips,
+        micro_batch=micro_batch,
+        save_minutes=save_minutes,
+    )
+    if record is not None:
+        _print_record(runs.folder(out, chosen, seed), record)
 
-    folder = runs.folder(out, chosen, seed)
+
+def run(recipe: recipes.Recipe, seed: int, out: Path, **options: Any) -> dict[str, Any] | None:
+    """Train one run with a progress bar; Ctrl-C saves it and ends the program."""
+    from fernn.experiments import train  # takes seconds to import, and few commands need it
+
     try:
         with progress.report_for(console) as report:
-            record = train.train(
-                chosen,
-                seed,
-                out=out,
-                device=device,
-                devices=devices,
-                nodes=nodes,
-                precision=precision,
-                root=data,
-                clips=clips,
-                micro_batch=micro_batch,
-                save_minutes=save_minutes,
-                report=report,
-            )
+            return train.train(recipe, seed, out=out, report=report, **options)
     except (train.Interrupted, KeyboardInterrupt):  # the latter while it evaluates
+        folder = runs.folder(out, recipe, seed)
         console.print(f"stopped; the same command goes on from {folder}", soft_wrap=True)
         raise typer.Exit(_STOPPED) from None
     except MemoryError as error:
         raise ValueError(error) from None
-    if record is not None:
-        _print_record(folder, record)
 
 
 @app.command()
@@ -110,8 +114,6 @@ def reproduce(
         raise ValueError(
             f"`what` must be all or begin a recipe's name, got {what!r}; see `fernn list`."
         )
-    from fernn.experiments import train  # as above
-
     wanted = [recipes.find(name, scale) for name in names]
     jobs = [
         (recipe, seed)
@@ -123,21 +125,8 @@ def reproduce(
         label = f"{recipe.name}, seed {seed}"
         console.print(f"[bold]{number} of {len(jobs)}: {label}[/]", highlight=False)
         try:
-            with progress.report_for(console) as report:
-                train.train(
-                    recipe,
-                    seed,
-                    out=out,
-                    device=device,
-                    precision=precision,
-                    root=data,
-                    clips=clips,
-                    report=report,
-                )
-        except (train.Interrupted, KeyboardInterrupt):
-            console.print("stopped; the same command goes on from here")
-            raise typer.Exit(_STOPPED) from None
-        except (ValueError, OSError, MemoryError) as error:
+            run(recipe, seed, out, device=device, precision=precision, root=data, clips=clips)
+        except (ValueError, OSError) as error:
             failed[label] = str(error)
     console.print(f"{len(jobs) - len(failed)} of {len(jobs)} runs are done, in {out}")
     for label, why in failed.items():

@@ -1,6 +1,7 @@
 """The dataset of a recipe: its training and validation sequences."""
 
 import os
+from typing import Any
 
 import torch
 
@@ -25,30 +26,20 @@ def videos(
     data = recipe.data
     flow = data.test_flow if split == "test" else data.flow
     size = {"train": data.train_size, "val": data.val_size, "test": data.test_size}[split]
+    digits: dict[str, Any] = {
+        "root": root,
+        "canvas": data.canvas,
+        "length": data.observed + data.horizon,
+        "size": size,
+        "seed": seed,
+        "device": device,
+    }
     if data.kind == "flowing":
-        return FlowingMNIST(
-            flow,
-            split,
-            root=root,
-            canvas=data.canvas,
-            length=data.observed + data.horizon,
-            size=size,
-            seed=seed,
-            device=device,
-        )
+        return FlowingMNIST(flow, split, **digits)
     if not isinstance(flow, Translation):
         raise ValueError(f"`data.flow` must be a Translation for {data.kind}, got {flow!r}.")
     if data.kind == "bouncing":
-        return BouncingMNIST(
-            flow,
-            split,
-            root=root,
-            canvas=data.canvas,
-            length=data.observed + data.horizon,
-            size=size,
-            seed=seed,
-            device=device,
-        )
+        return BouncingMNIST(flow, split, **digits)
     if archive is None:
         raise ValueError(f"`archive` must be given for {recipe.name!r}, which classifies clips.")
     return MovingClips(

@@ -37,6 +37,7 @@ class Classifier(nn.Module):
     ) -> None:
         super().__init__()
         flow = Translation(radius=0) if flow is None else flow
+        _check.kind("flow", flow, Flow, "Translation(radius=2)")
         if flow.group.dim != 2 or not isinstance(flow, Translation):
             raise ValueError(f"`flow` must be a Translation of images, got {flow!r}.")
         _check.choice("transport", transport, TRANSPORTS)

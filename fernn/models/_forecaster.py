@@ -46,6 +46,7 @@ class Forecaster(nn.Module):
     ) -> None:
         super().__init__()
         flow = Translation(radius=0) if flow is None else flow
+        _check.kind("flow", flow, Flow, "Translation(radius=2)")
         _check.choice("readout", readout, READOUTS)
         _ = flow.zero  # a scene at rest must have its frame
         _check.count("decoder_layers", decoder_layers, least=0)

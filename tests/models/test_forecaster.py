@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from tolerances import BROKEN, TOLERANCE, error, same
 from torch import nn
 
-from fernn import SE2, Forecaster, RigidMotion, Rotation, Translation
+from fernn import SE2, Classifier, Forecaster, RigidMotion, Rotation, Translation
 
 
 def count(model):
@@ -301,3 +301,11 @@ def test_forecaster_refuses_bad_input(x, horizon, kind, message):
 def test_forecaster_refuses_a_list_of_widths():
     with pytest.raises(ValueError, match=r"`hidden_channels` must be a positive integer, got \[4"):
         Forecaster(hidden_channels=[4, 4])
+
+
+@pytest.mark.parametrize("make", [Forecaster, Classifier])
+def test_models_refuse_what_is_not_a_flow(make):
+    with pytest.raises(
+        TypeError, match=r"`flow` must be a Flow, got 'V2'. .*Translation\(radius=2\)"
+    ):
+        make(flow="V2")

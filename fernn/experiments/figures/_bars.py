@@ -1,5 +1,6 @@
 """Accuracy under camera motions that training did not show: Figure 8."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fernn.experiments import paper
@@ -36,7 +37,7 @@ def _panel(results: Results, scale: str | None, archive: str, radius: int) -> Pa
     title = f"Trained on {_NAMES[archive]}, V^T_{radius}"
     if not any(_values(run) for runs in chosen.runs.values() for run in runs):
         return Panel(title, None, chosen.missing)
-    paint = lambda figure: _paint(figure, chosen, radius)  # noqa: E731  # a closure over the loop
+    paint = partial(_paint, chosen=chosen, radius=radius)
     return Panel(title, paint, chosen.missing, chosen.note, (8.4, 3.2))
 
 
