@@ -71,8 +71,8 @@ class _PlaneFlow(Flow):
 class Rotation(_PlaneFlow):
     """ψ_t(ν): turn about the image centre by t·ν degrees, counter-clockwise as displayed.
 
-    V^R_N is `Rotation(count=N, degrees=10)`, the velocities −N·10° … N·10° a frame. At whole times
-    velocities count modulo 360°, so `Rotation(velocities=[0, 90, 180, 270])` is closed.
+    V^R_N is `Rotation(count=N)`, the velocities −N·10° … N·10° a frame; `degrees` makes another
+    step of the 10. At whole times velocities count modulo 360°, so `Rotation(velocities=[0, 90, 180, 270])` is closed.
     `group=SE2(36)` gives features an orientation axis; the default SE2(1) means ordinary
     convolutions.
 
@@ -84,7 +84,7 @@ class Rotation(_PlaneFlow):
         self,
         count: int | None = None,
         *,
-        degrees: float = 10.0,
+        degrees: float | None = None,
         velocities: Sequence[float] | None = None,
         group: SE2 | None = None,
     ) -> None:
@@ -93,8 +93,13 @@ class Rotation(_PlaneFlow):
                 "Rotation takes exactly one of `count` (multiples of `degrees` up to ±count) and "
                 f"`velocities` (a list), got count={count!r}, velocities={velocities!r}."
             )
+        if velocities is not None and degrees is not None:
+            raise ValueError(
+                f"`degrees` must not be given with `velocities`, got {degrees!r}: it is the step "
+                "between the velocities that `count` makes."
+            )
         self._group = _plane(group)
-        self._count, self._degrees = count, float(degrees)
+        self._count, self._degrees = count, 10.0 if degrees is None else float(degrees)
         _check.finite("degrees", [(self._degrees,)])
         if self._degrees == 0:
             raise ValueError("`degrees` must not be 0: it is the step between velocities.")

@@ -1,6 +1,7 @@
 """Models on disk: safetensors, with the model's configuration inside. Nothing is unpickled."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ def save(model: Model, path: str | Path) -> None:
 def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
     """The model in a file that `save` wrote, or its weights, loaded `into` a model of that shape.
 
-    A model given keeps its own configuration: readout, frame and V are not the file's then.
+    A model given keeps its own configuration: readout, frame and V are not the file's then, and a
+    warning says where they differ.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -66,6 +68,8 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
         ) from None
     model = _build(metadata, path) if into is None else into
     _match(model, tensors, metadata, path)
+    if into is not None:
+        _compare(into, metadata, path)
     # A model made here takes the tensors as they are, in the precision they were saved in.
     model.load_state_dict(tensors, assign=into is None)
     return model
@@ -102,6 +106,27 @@ def _match(
         raise ValueError(
             f"`path` must hold weights of the model's shape, got {str(path)!r}, which differs:\n  "
             + "\n  ".join(sorted(lines))
+        )
+
+
+def _compare(model: nn.Module, metadata: dict[str, str], path: Path) -> None:
+    """Warn where weights of one configuration go into a model of another.
+
+    The weights may fit and mean something else: a readout, a frame or a V has no parameters.
+    """
+    try:
+        about = json.loads(metadata[_KEY])["config"]
+        own = json.loads(json.dumps(_encode(model.config)))
+        keys = [k for k in own if k != "backend" and about.get(k, own[k]) != own[k]]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return  # a file or a model without a configuration
+    if keys:
+        lines = (f"{k}: {about[k]} in the file, {own[k]} in the model" for k in keys)
+        warnings.warn(
+            f"`into` keeps its own configuration, which differs from that in {str(path)!r}:\n  "
+            + "\n  ".join(lines)
+            + "\nWithout `into`, `load` makes the file's own model.",
+            stacklevel=3,
         )
 
 

@@ -287,6 +287,10 @@ def test_rotation_keeps_the_dtype_of_the_signal(dtype):
             lambda: Rotation(count=1, degrees=0),
             "`degrees` must not be 0",
         ),
+        (
+            lambda: Rotation(velocities=[0, 5], degrees=5),
+            "`degrees` must not be given with `velocities`, got 5",
+        ),
         (lambda: Rotation(velocities=[]), "`velocities` must not be empty"),
         (lambda: Rotation(velocities=[0, math.inf]), "`velocities` must be finite, got"),
         (lambda: Rotation(velocities=[0, math.nan]), "`velocities` must be finite, got"),

@@ -90,9 +90,18 @@ def test_load_puts_weights_into_a_model_of_the_same_shape(tmp_path):
     trained = Forecaster(flow=Translation(radius=1), hidden_channels=4)
     save(trained, tmp_path / "model")
     wider = Forecaster(flow=Translation(radius=2), hidden_channels=4)
-    assert load(tmp_path / "model", into=wider) is wider
+    with pytest.warns(UserWarning, match=r"own configuration.*\n  flow: .*1.* in the file, .*2"):
+        assert load(tmp_path / "model", into=wider) is wider
     for name, value in wider.state_dict().items():
         assert torch.equal(value, trained.state_dict()[name])
+
+
+def test_load_into_the_same_configuration_is_silent(tmp_path):
+    trained = Forecaster(flow=Translation(radius=1), hidden_channels=4)
+    save(trained, tmp_path / "model")
+    twin = Forecaster(flow=Translation(radius=1), hidden_channels=4, backend="reference")
+    load(tmp_path / "model", into=twin)  # warnings are errors here; a backend changes nothing
+    assert torch.equal(twin.decoder[0].weight, trained.decoder[0].weight)
 
 
 def test_load_says_everything_that_differs(tmp_path):
