@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from fernn.data import BouncingMNIST, ClipArchive, FlowingMNIST, MovingClips, Videos
+from fernn.experiments.glimpses import glimpses
 from fernn.experiments.recipes import Recipe
 from fernn.flows import Translation
 
@@ -67,14 +68,17 @@ def clips(recipe: Recipe, path: Source | None) -> ClipArchive | None:
     """The archive of a recipe that classifies clips, None for one that does not.
 
     A recipe on KTH takes KTH alone, and one on a stand-in anything else, so that what is measured
-    on the one is never filed under the other.
+    on the one is never filed under the other. At scale "quick" a stand-in needs no file.
     """
     if recipe.data.kind != "clips":
         return None
+    if path is None and recipe.scale == "quick" and recipe.data.archive != _KTH:
+        return glimpses()
     if path is None:
         raise ValueError(
-            f"`--clips` must be given for {recipe.name!r}: an .npz archive of labelled clips, such "
-            "as `fernn data prepare kth` writes."
+            f"`--clips` must be given for {recipe.name!r} at scale {recipe.scale!r}: an .npz "
+            "archive of labelled clips, such as `fernn data prepare kth` writes. Recipes on "
+            "actions need none at scale quick."
         )
     archive = ClipArchive.load(path)
     if (archive.name == _KTH) != (recipe.data.archive == _KTH):
@@ -82,5 +86,11 @@ def clips(recipe: Recipe, path: Source | None) -> ClipArchive | None:
             f"`--clips` must be the archive that {recipe.name!r} is about, "
             f"{recipe.data.archive!r}, got {archive.name!r} in {path}. Recipes on {_KTH} and on a "
             "stand-in have other names."
+        )
+    canvas = tuple(archive.frames.shape[1:])
+    if canvas != recipe.data.canvas:
+        raise ValueError(
+            f"`--clips` must have frames of {recipe.data.canvas}, the `data.canvas` of "
+            f"{recipe.name!r} at scale {recipe.scale!r}, got {canvas} in {path}."
         )
     return archive

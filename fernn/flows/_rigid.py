@@ -71,8 +71,9 @@ class _PlaneFlow(Flow):
 class Rotation(_PlaneFlow):
     """ψ_t(ν): turn about the image centre by t·ν degrees, counter-clockwise as displayed.
 
-    V^R_N is `Rotation(count=N)`, the velocities −N·10° … N·10° a frame; `degrees` makes another
-    step of the 10. At whole times velocities count modulo 360°, so `Rotation(velocities=[0, 90, 180, 270])` is closed.
+    V^R_N is `Rotation(count=N)`, the velocities −N·10° … N·10° a frame, and `degrees` is that step
+    of 10. At whole times velocities count modulo 360°, so `Rotation(velocities=[0, 90, 180, 270])`
+    is closed.
     `group=SE2(36)` gives features an orientation axis; the default SE2(1) means ordinary
     convolutions.
 

@@ -3,5 +3,15 @@
 from fernn.models._classifier import CNN3D, TRANSPORTS, Classifier
 from fernn.models._forecaster import READOUTS, Forecaster
 from fernn.models._io import load, save
+from fernn.models._sequence import SequenceForecaster
 
-__all__ = ["CNN3D", "READOUTS", "TRANSPORTS", "Classifier", "Forecaster", "load", "save"]
+__all__ = [
+    "CNN3D",
+    "READOUTS",
+    "TRANSPORTS",
+    "Classifier",
+    "Forecaster",
+    "SequenceForecaster",
+    "load",
+    "save",
+]

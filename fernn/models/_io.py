@@ -15,10 +15,12 @@ from fernn.flows import Flow
 from fernn.groups import SE2
 from fernn.models._classifier import CNN3D, Classifier
 from fernn.models._forecaster import Forecaster
+from fernn.models._sequence import SequenceForecaster
 
-Model = Forecaster | Classifier | CNN3D
+Model = Forecaster | SequenceForecaster | Classifier | CNN3D
 _MODELS: dict[str, type[Model]] = {
     "Forecaster": Forecaster,
+    "SequenceForecaster": SequenceForecaster,
     "Classifier": Classifier,
     "CNN3D": CNN3D,
 }

@@ -1,9 +1,9 @@
 """Ordinary causal sequence models, which `FlowEquivariant` makes flow equivariant."""
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fernn import _check
@@ -15,7 +15,7 @@ States = tuple[Tensor, ...]
 class Cell(nn.Module, ABC):
     """A recurrence that streams: a state of plain tensors, the last of them the output, and a step.
 
-    Shapes: frame [B, C, *X] with `dim` axes X, every state tensor [B, K, *X];
+    Shapes: frame [B, C, *X] with `dim` axes X, every state tensor [B, …], the last [B, K, *X];
     video [B, T, C, *X] → [B, T, K, *X].
     """
 
@@ -93,10 +93,12 @@ class CausalConv(nn.Module):
         return out.reshape(*video.shape[:2], *out.shape[1:])
 
 
-class CausalAttention(nn.Module):
+class CausalAttention(Cell):
     """g_t(x) = Σ_{s≤t} softmax_s(q_t(x)·k_s(x)) v_s(x): each pixel attends to its own past.
 
-    Queries, keys and values are convolutions of the frames. Shapes: [B, T, C, *X] → [B, T, K, *X].
+    Queries, keys and values are convolutions of the frames. With `recency` head n adds
+    −2^{1−n}·(t−s) to its scores; without it a frame's place in time is not known.
+    Shapes: [B, T, C, *X] → [B, T, K, *X]. A stream remembers all keys and values, so its state grows with every frame.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class CausalAttention(nn.Module):
         out_channels: int,
         *,
         heads: int = 1,
+        recency: bool = False,
         kernel_size: int = 3,
         dim: int = 2,
     ) -> None:
@@ -114,16 +117,51 @@ class CausalAttention(nn.Module):
             raise ValueError(
                 f"`out_channels` must be a multiple of `heads`, got {out_channels} and {heads}."
             )
+        self.recency, self.dim = recency, dim
         self.qkv = GroupConv(Lattice(dim), in_channels, 3 * out_channels, kernel_size)
 
+    def init_state(self, frame: Tensor) -> States:
+        channels = self.qkv.weight.shape[0] // 3
+        none = frame.new_zeros(len(frame), 0, channels, *frame.shape[2:])
+        return none, none, none.new_zeros(len(frame), *none.shape[2:])
+
+    def step(self, frame: Tensor, state: States) -> States:
+        query, key, value = self.qkv(frame).chunk(3, 1)
+        keys = torch.cat([state[0].to(key.dtype), key[:, None]], 1)
+        values = torch.cat([state[1].to(value.dtype), value[:, None]], 1)
+        parts = (self._headed(t) for t in (query[:, None], keys, values))
+        return keys, values, self._attend(*parts)[:, 0].flatten(1, 2)
+
     def forward(self, video: Tensor) -> Tensor:
-        _check_video(video, self.qkv.group.dim)
-        batch, steps, _, *canvas = video.shape
-        qkv = self.qkv(video.flatten(0, 1)).reshape(batch, steps, 3, self.heads, -1, *canvas)
-        # [3, B, *X, heads, T, K/heads]: pixels are a batch, time is the sequence.
-        query, key, value = qkv.movedim((2, 1, 4), (0, -2, -1)).movedim(2, -3)
-        out = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return out.movedim(-3, 1).movedim((-2, -1), (1, 3)).flatten(2, 3)
+        _check_video(video, self.dim)
+        qkv = self.qkv(video.flatten(0, 1)).unflatten(0, video.shape[:2])
+        return self._attend(*(self._headed(t) for t in qkv.chunk(3, 2))).flatten(2, 3)
+
+    def _headed(self, x: Tensor) -> Tensor:
+        """[B, T, K, *X] → [B, T, heads, K/heads, *X]."""
+        return x.unflatten(2, (self.heads, -1))
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """What the last frames, [B, Q, heads, K, *X], see of all, [B, T, heads, K, *X].
+
+        Written out: fused attention stops at 65535 sequences, and here every pixel is one.
+        """
+        spread = 1 / math.sqrt(query.shape[3])
+        seen, first = [], key.shape[1] - query.shape[1]
+        for now, q in enumerate(query.unbind(1), start=first):
+            k, v = key[:, : now + 1], value[:, : now + 1]
+            scores = (q[:, None] * k).sum(3) * spread  # [B, T, heads, *X]
+            if self.recency:
+                scores = scores + self._recency(now, scores)
+            seen.append((scores.softmax(1).unsqueeze(3) * v).sum(1))
+        return torch.stack(seen, 1)
+
+    def _recency(self, now: int, scores: Tensor) -> Tensor:
+        """What time `now` adds to the scores of the frames up to it, [T, heads, 1, …]."""
+        ago = torch.arange(now, -1, -1, device=scores.device)
+        slopes = 2.0 ** (1 - torch.arange(self.heads, device=scores.device))
+        table = -(ago[:, None] * slopes).to(scores.dtype)
+        return table.reshape(now + 1, self.heads, *[1] * self.dim)
 
 
 def _check_video(video: Tensor, dim: int) -> None:

@@ -28,7 +28,7 @@ FORECASTER = 128 * 9 + CONV + 3 * (CONV + 128) + 128 * 9 + 1
 
 
 def test_every_row_of_the_paper_has_a_recipe():
-    assert len(EVERY) == 102
+    assert len(EVERY) == 106
     rows = {
         "table1/translation": 6,
         "table1/rotation": 12,
@@ -45,6 +45,7 @@ def test_every_row_of_the_paper_has_a_recipe():
         "fig8/actions": 10,
         "larger": 3,
         "runtime": 11,
+        "wrapper": 4,
     }
     found = {start: sum(n.startswith(start + "/") for n in EVERY) for start in rows}
     assert found == rows
@@ -73,7 +74,7 @@ def test_paper_models_have_the_published_numbers_of_parameters():
     counts = {name: _parameters(recipe) for name, recipe in EVERY.items()}
     for name, recipe in EVERY.items():
         hidden, mixing = recipe.options.get("hidden_channels"), recipe.options.get("mixing")
-        if recipe.task == "forecast" and hidden == 128 and mixing is None:
+        if recipe.model == "Forecaster" and hidden == 128 and mixing is None:
             assert counts[name] == FORECASTER, name
     assert counts["table4/fernn-v2-mixing"] == FORECASTER + 80 * CONV  # 81 differences, not one
     assert counts["table4/fernn-v2-mixing-near"] == FORECASTER + 8 * CONV
@@ -135,11 +136,11 @@ def test_short_keeps_the_model():
 
 
 @functools.cache
-def _archive():
+def _archive(size=32):
     """Clips of noise, as many of each class in every split."""
     clips = 48
     generator = torch.Generator().manual_seed(0)
-    frames = torch.randint(0, 255, (clips * 32, 32, 32), dtype=torch.uint8, generator=generator)
+    frames = torch.randint(0, 255, (clips * 32, size, size), dtype=torch.uint8, generator=generator)
     number = torch.arange(clips)
     split = ("train",) * 36 + ("val",) * 6 + ("test",) * 6
     names = tuple(str(i) for i in range(clips))
@@ -151,7 +152,8 @@ def _archive():
 @pytest.mark.parametrize("name", EVERY)
 def test_quick_twin_takes_a_step(name):
     recipe = EVERY[name].at("quick")
-    archive = _archive() if recipe.data.kind == "clips" else None
+    clips = recipe.data.kind == "clips"
+    archive = (_archive() if "/kth" in name else datasets.clips(recipe, None)) if clips else None
     videos = datasets.videos(recipe, "train", archive=archive)
     batch = videos.batch([0, 1], epoch=0)
     model = recipe.build()
@@ -166,6 +168,31 @@ def test_quick_twin_takes_a_step(name):
     torch.optim.Adam(model.parameters(), lr=recipe.training.learning_rate).step()
     assert all(bool(p.isfinite().all()) for p in model.parameters())
     assert any(not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+def test_glimpses_are_what_quick_recipes_expect():
+    archive = datasets.clips(find("table2/actions/grnn", "quick"), None)
+    for name, recipe in EVERY.items():
+        if recipe.data.archive == "actions":
+            quick = recipe.at("quick")
+            assert quick.data.canvas == tuple(archive.frames.shape[1:]), name
+            assert quick.options["classes"] == len(archive.classes), name
+
+
+def test_glimpses_differ_in_time_alone():
+    """Any one frame of a still clip is like one of a flickering clip; their sequences are not."""
+    archive = datasets.clips(find("table2/actions/grnn", "quick"), None)
+    assert [len(archive.indices(split)) for split in ("train", "val", "test")] == [360, 120, 240]
+    shown = {}
+    for kind, name in enumerate(archive.classes):
+        clips = torch.stack([archive[i] for i in range(len(archive)) if archive.label[i] == kind])
+        frames = clips[:, ::2].float()
+        again = (frames[:, 1:] - frames[:, :-1]).abs().mean() / frames.mean()
+        shown[name] = (float(frames[:, 0].mean()), float(again))
+    assert shown["still"][0] == pytest.approx(shown["flicker"][0], rel=0.05)
+    assert shown["still"][1] == 0
+    assert shown["flicker"][1] > 1
+    assert shown["blink"][1] > 1
 
 
 def test_set_is_typed():
@@ -232,4 +259,9 @@ def test_a_recipe_takes_its_own_clips(tmp_path):
         datasets.clips(find("table2/kth/grnn"), path)
     with pytest.raises(ValueError, match="`--clips` must be given"):
         datasets.clips(find("table2/actions/grnn"), None)
+    with pytest.raises(ValueError, match="`--clips` must be given"):
+        datasets.clips(find("table2/kth/grnn", "quick"), None)
+    _archive(size=24).save(path)
+    with pytest.raises(ValueError, match=r"must have frames of \(32, 32\).*got \(24, 24\)"):
+        datasets.clips(find("table2/actions/grnn"), path)
     assert datasets.clips(find("table4/grnn"), None) is None

@@ -263,7 +263,7 @@ def test_load_refuses_a_path_without_a_file(tmp_path):
 def test_save_refuses_what_is_not_one_of_its_models(tmp_path):
     for model in (torch.nn.Linear(1, 1), FlowRNN(1, 2, flow=Translation(radius=1))):
         with pytest.raises(
-            TypeError, match=r"`model` must be one of Forecaster, Classifier, CNN3D"
+            TypeError, match=r"`model` must be one of Forecaster, SequenceForecaster, Cla"
         ):
             save(model, tmp_path / "model")
     assert not list(tmp_path.iterdir())

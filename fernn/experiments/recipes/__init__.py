@@ -2,7 +2,7 @@
 
 import difflib
 
-from fernn.experiments.recipes import _clips, _rotation, _translation
+from fernn.experiments.recipes import _clips, _rotation, _translation, _wrapper
 from fernn.experiments.recipes._base import SCALES, Data, Published, Recipe, Training
 from fernn.experiments.recipes._codec import changed, differences, from_json, to_json
 
@@ -27,8 +27,8 @@ def recipes() -> dict[str, Recipe]:
     >>> [name for name in recipes() if name.startswith("table4")]
     ['table4/grnn', 'table4/fernn-v2', 'table4/fernn-v2-mixing', 'table4/fernn-v2-mixing-near']
     """
-    made = (*_translation.every(), *_rotation.every(), *_clips.every())
-    order = ("table", "fig", "larger", "runtime")
+    made = (*_translation.every(), *_rotation.every(), *_clips.every(), *_wrapper.every())
+    order = ("table", "fig", "larger", "runtime", "wrapper")
     rank = {
         recipe.name: [recipe.name.startswith(start) for start in order].index(True)
         for recipe in made

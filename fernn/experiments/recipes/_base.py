@@ -12,7 +12,7 @@ from torch import nn
 from fernn import _check
 from fernn.experiments.recipes import _scales
 from fernn.flows import Flow
-from fernn.models import CNN3D, Classifier, Forecaster
+from fernn.models import CNN3D, Classifier, Forecaster, SequenceForecaster
 
 SCALES = ("paper", "short", "quick")
 TASKS = ("forecast", "classify")
@@ -20,6 +20,7 @@ KINDS = ("flowing", "bouncing", "clips")
 SCHEDULES = ("constant", "cosine")
 MODELS: dict[str, type[nn.Module]] = {
     "Forecaster": Forecaster,
+    "SequenceForecaster": SequenceForecaster,
     "Classifier": Classifier,
     "CNN3D": CNN3D,
 }

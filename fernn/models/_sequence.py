@@ -1,0 +1,81 @@
+"""Forecasting with other causal models than the FERNN, alone or in every moving frame."""
+
+import torch
+from torch import Tensor, nn
+
+from fernn import _check
+from fernn.flows import Translation
+from fernn.nn import CausalAttention, Cell, ConvGRU, FlowEquivariant, FlowPool
+
+SEQUENCES = ("convgru", "attention")
+
+
+class SequenceForecaster(nn.Module):
+    """f̂_{t+1} = g(max_ν ψ_1(ν)·M̃[f]_t(ν)): video [B, T, C, H, W] and a horizon → the frames after.
+
+    M̃ is `FlowEquivariant` around M, a ConvGRU or causal attention with four heads; `flow=None` is
+    M alone. The decoder, the feeding back and the stopped gradients are those of `Forecaster` with
+    the transported readout, so that a difference between two of them is that of M or of V.
+
+    >>> model = SequenceForecaster(sequence="attention", hidden_channels=8)
+    >>> model(torch.zeros(2, 5, 1, 12, 12), horizon=3).shape
+    torch.Size([2, 3, 1, 12, 12])
+    """
+
+    def __init__(
+        self,
+        *,
+        sequence: str = "convgru",
+        flow: Translation | None = None,
+        in_channels: int = 1,
+        hidden_channels: int = 128,
+        decoder_layers: int = 3,
+    ) -> None:
+        super().__init__()
+        flow = Translation(radius=0) if flow is None else flow
+        _check.choice("sequence", sequence, SEQUENCES)
+        if not isinstance(flow, Translation) or flow.group.dim != 2:
+            raise ValueError(f"`flow` must be a Translation of images, got {flow!r}.")
+        _ = flow.zero  # a scene at rest must have its frame
+        _check.count("decoder_layers", decoder_layers, least=0)
+        _check.count("hidden_channels", hidden_channels, least=1)
+        self.config: dict[str, object] = {
+            "sequence": sequence,
+            "flow": flow,
+            "in_channels": in_channels,
+            "hidden_channels": hidden_channels,
+            "decoder_layers": decoder_layers,
+        }
+        module: Cell
+        if sequence == "convgru":
+            module = ConvGRU(in_channels, hidden_channels)
+        else:
+            module = CausalAttention(in_channels, hidden_channels, heads=4, recency=True)
+        self.sequence = FlowEquivariant(module, flow)
+        self.pool = FlowPool("max")
+        layers: list[nn.Module] = []
+        for _ in range(decoder_layers):
+            layers += [_conv(hidden_channels, hidden_channels), nn.ReLU()]
+        self.decoder = nn.Sequential(*layers, _conv(hidden_channels, in_channels))
+
+    @property
+    def flow(self) -> Translation:
+        flow = self.sequence.flow
+        assert isinstance(flow, Translation)
+        return flow
+
+    def forward(self, video: Tensor, horizon: int = 10) -> Tensor:
+        _check.count("horizon", horizon, least=1)
+        state = None
+        for frame in video.unbind(1):
+            state = self.sequence.step(frame, state)
+        assert state is not None
+        predictions = [self.decoder(self.pool(state.lab(ahead=1)))]
+        for _ in range(horizon - 1):
+            state = self.sequence.step(predictions[-1].detach().to(video.dtype), state)
+            predictions.append(self.decoder(self.pool(state.lab(ahead=1))))
+        return torch.stack(predictions, 1)
+
+
+def _conv(source: int, target: int) -> nn.Conv2d:
+    return nn.Conv2d(source, target, 3, padding=1, padding_mode="circular")
