@@ -7,7 +7,7 @@ BIN := .venv/bin
 demo: .venv/.demo
 	$(BIN)/fernn demo --out out/demo
 
-test: .venv/.test
+test: .venv/.test .venv/.chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -23,6 +23,18 @@ test: .venv/.test
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv || { $(PYTHON) -m pip install virtualenv && $(PYTHON) -m virtualenv .venv; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[experiments,kth,dev]'
 	touch $@
+
+# A test opens the report page in Chromium, and skips where there is none. It is looked for once, and
+# taken from the system's packages where that needs no question and no more than two minutes.
+APT := env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=15
+.venv/.chromium: .venv/.test
+	@command -v chromium || command -v chromium-browser || { \
+	    echo "installing Chromium from the system's packages"; \
+	    sudo=$$(test "$$(id -u)" = 0 || echo sudo -n); \
+	    { timeout 60 $$sudo $(APT) update && timeout 60 $$sudo $(APT) install --yes --no-install-recommends chromium; } \
+	        </dev/null >/dev/null 2>&1; \
+	} || echo "no Chromium could be installed: the test of the report page in a browser will skip"
+	@touch $@
 
 clean:
 	rm -rf .venv out

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from fernn.cli._app import app, console
-from fernn.experiments import progress, recipes, runs
+from fernn.experiments import progress, recipes, runs, search
 
 _STOPPED = 130  # what a shell reports of a program that Ctrl-C ended
 
@@ -104,31 +104,57 @@ def reproduce(
     data: Annotated[Path | None, typer.Option(help="Folder with MNIST's files.")] = None,
     clips: Annotated[Path | None, typer.Option(help="Archive of labelled clips.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of all runs.")] = runs.RUNS,
+    choose: Annotated[
+        bool, typer.Option("--search", help="Choose each learning rate on validation first.")
+    ] = False,
 ) -> None:
     """Train every row that is missing, one after the other; what is done is skipped.
 
-    A row that cannot be trained, for want of its data say, is named at the end.
+    With --search, rows whose learning rate the paper searched for are trained at each of its rates,
+    and the tables take the best by validation loss. A row that cannot be trained, for want of its
+    data say, is named at the end.
     """
     names = [name for name in recipes.recipes() if what == "all" or name.startswith(what)]
     if not names:
         raise ValueError(
             f"`what` must be all or begin a recipe's name, got {what!r}; see `fernn list`."
         )
+    from fernn.experiments.train import DivergedError
+
     wanted = [recipes.find(name, scale) for name in names]
     jobs = [
-        (recipe, seed)
+        (recipe, trial, seed)
         for recipe in wanted
+        for trial in (search.trials(recipe) if choose else (search.chosen(out, recipe) or recipe,))
         for seed in range(recipe.seeds if seeds is None else seeds)
     ]
     failed: dict[str, str] = {}
-    for number, (recipe, seed) in enumerate(jobs, start=1):
-        label = f"{recipe.name}, seed {seed}"
+    losses: dict[str, dict[float, list[float | None]]] = {}
+    options = {"device": device, "precision": precision, "root": data, "clips": clips}
+    for number, (recipe, trial, seed) in enumerate(jobs, start=1):
+        rate = trial.training.learning_rate
+        label = f"{recipe.name}, seed {seed}" + f", learning rate {rate:g}" * choose
         console.print(f"[bold]{number} of {len(jobs)}: {label}[/]", highlight=False)
+        seen = losses.setdefault(recipe.name, {}).setdefault(rate, [])
         try:
-            run(recipe, seed, out, device=device, precision=precision, root=data, clips=clips)
+            record = run(trial, seed, search.place(out, recipe, trial), **options)
+            assert record is not None  # one process is the first of all
+            seen.append(record["val_loss"])
         except (ValueError, OSError) as error:
-            failed[label] = str(error)
+            if choose and isinstance(error, DivergedError):
+                seen.append(None)  # a rate that is too high is a result of the search
+                console.print(f"{label} diverged", highlight=False)
+            else:
+                failed[label] = str(error)
     console.print(f"{len(jobs) - len(failed)} of {len(jobs)} runs are done, in {out}")
+    for recipe in wanted if choose else ():
+        if any(label.startswith(f"{recipe.name},") for label in failed) or not recipe.rates:
+            continue
+        try:
+            rate = search.choose(out, recipe, losses[recipe.name])["learning_rate"]
+            console.print(f"{recipe.name}: learning rate {rate:g} is the best on validation")
+        except ValueError as error:
+            failed[recipe.name] = str(error)
     for label, why in failed.items():
         console.print(f"not done: {label}: {why}", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(1 if failed else 0)

@@ -46,8 +46,8 @@ def evaluate(
     - `mse_per_velocity`, a list of `{"velocity": [...], "mse": ...}`: both digits at that velocity.
 
     A classifier has `accuracy`, `accuracy_per_class`, `confusion` (rows are the truth) and
-    `accuracy_per_motion`, on V^T_0, V^T_1 and V^T_2, as far as the test's V has them. `sequences` counts what each one used. An
-    error that is not finite is None.
+    `accuracy_per_motion`, on V^T_0, V^T_1 and V^T_2 as far as the V of the test has them.
+    `sequences` counts what each one used. An error that is not finite is None.
     """
     data = TestData(recipe, root=root, archive=archive, device=device)
     with _evaluating(model, device):

@@ -9,11 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fernn.experiments import search
 from fernn.experiments.recipes import SCALES, recipes, to_json
 from fernn.experiments.runs import RECORD, RUNS
 
 KTH = "kth"
-_ABOUT = ("published", "seeds")  # what a recipe says of itself without an effect on the run
+_RATE = "training.learning_rate"
+_ABOUT = (
+    "published",
+    "seeds",
+    "rates",
+)  # what a recipe says of itself without an effect on the run
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ class Results:
 
 
 def load(runs: Path = RUNS) -> Results:
-    """Every record below `runs`."""
+    """Every record below `runs`; where a learning rate was searched for, at the chosen one."""
     found, left_out = [], []
     known = recipes()
     for path in sorted(runs.rglob(RECORD)):
@@ -113,8 +119,11 @@ def load(runs: Path = RUNS) -> Results:
             result = Result(path.parent, json.loads(path.read_text(encoding="utf-8")))
             changes: list[str] = []
             if result.name in known:
-                current = to_json(known[result.name].at(result.scale))
-                changes = _changes(result.record["recipe"], current)
+                recipe = known[result.name].at(result.scale)
+                picked = search.chosen(runs, recipe)
+                changes = _changes(result.record["recipe"], to_json(picked or recipe))
+                if picked is not None and [c.split()[0] for c in changes] == [_RATE]:
+                    continue  # a trial of the search that another rate won
             _ = result.seed
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             left_out.append(f"{path} cannot be read: {type(error).__name__}: {error}")

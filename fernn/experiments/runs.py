@@ -24,7 +24,7 @@ RUNS = Path("out/runs")
 RECIPE, CURVE, BEST, RECORD = "recipe.json", "curve.jsonl", "best.safetensors", "record.json"
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 _LOCK = ".lock"
-_ABOUT = ("published", "seeds")  # what a recipe says of itself without an effect on a run
+_ABOUT = ("published", "seeds", "rates")  # what a recipe says of itself without an effect on a run
 
 
 def folder(runs: str | Path, recipe: Recipe, seed: int) -> Path:

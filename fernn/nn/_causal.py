@@ -98,7 +98,8 @@ class CausalAttention(Cell):
 
     Queries, keys and values are convolutions of the frames. With `recency` head n adds
     −2^{1−n}·(t−s) to its scores; without it a frame's place in time is not known.
-    Shapes: [B, T, C, *X] → [B, T, K, *X]. A stream remembers all keys and values, so its state grows with every frame.
+    Shapes: [B, T, C, *X] → [B, T, K, *X]. A stream remembers all keys and values, so its state
+    grows with every frame.
     """
 
     def __init__(
@@ -139,7 +140,8 @@ class CausalAttention(Cell):
 
     def _headed(self, x: Tensor) -> Tensor:
         """[B, T, K, *X] → [B, T, heads, K/heads, *X]."""
-        return x.unflatten(2, (self.heads, -1))
+        headed: Tensor = x.unflatten(2, (self.heads, -1))
+        return headed
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """What the last frames, [B, Q, heads, K, *X], see of all, [B, T, heads, K, *X].
@@ -160,7 +162,7 @@ class CausalAttention(Cell):
         """What time `now` adds to the scores of the frames up to it, [T, heads, 1, …]."""
         ago = torch.arange(now, -1, -1, device=scores.device)
         slopes = 2.0 ** (1 - torch.arange(self.heads, device=scores.device))
-        table = -(ago[:, None] * slopes).to(scores.dtype)
+        table = (ago[:, None] * -slopes).to(scores.dtype)
         return table.reshape(now + 1, self.heads, *[1] * self.dim)
 
 

@@ -122,6 +122,8 @@ class Recipe:
     training: Training
     options: Mapping[str, Any] = field(default_factory=dict)
     seeds: int = 5
+    rates: tuple[float, ...] = ()
+    """The learning rates to choose from on validation, where the paper did; see `search`."""
     scale: str = "paper"
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from fernn.experiments.recipes._base import Data, Published, Recipe, Training
 from fernn.flows import Translation
 
 ARCHIVES = ("kth", "actions")
+RATES = (3e-3, 1e-3, 3e-4, 1e-4)
 _ROWS = ("cnn3d", "grnn-plus", "grnn", "fernn-v1", "fernn-v2")
 _TABLE2 = ((0.626, 0.02), (0.639, 0.02), (0.665, 0.03), (0.698, 0.03), (0.716, 0.04))
 _TABLE3 = ((0.59, 0.02), (0.62, 0.04), (0.65, 0.03), (0.69, 0.04), (0.69, 0.02))
@@ -35,6 +36,7 @@ def grnn(archive: str) -> Recipe:
         data=Data("clips", flow, test_flow=flow, canvas=(32, 32), archive=archive),
         training=Training(epochs=500, batch_size=32, learning_rate=3e-4),
         seeds=3,
+        rates=RATES,
     )
 
 

@@ -40,6 +40,7 @@ def from_json(plain: Mapping[str, Any]) -> Recipe:
         parts["published"] = Published(**parts["published"])
         parts["data"] = Data(**parts["data"] | {"canvas": tuple(parts["data"]["canvas"])})
         parts["training"] = Training(**parts["training"])
+        parts["rates"] = tuple(parts.get("rates", ()))
         return Recipe(**parts)
     except (KeyError, TypeError) as error:
         raise ValueError(
