@@ -39,15 +39,17 @@ def verify_command(
     if dtype not in _DTYPES:
         raise typer.BadParameter(f"must be one of {', '.join(_DTYPES)}, got {dtype!r}.")
     model = models.load(file)
-    if not isinstance(model, models.Forecaster | models.Classifier):
+    if isinstance(model, models.CNN3D):
         raise typer.BadParameter(f"{file} holds a {type(model).__name__}, which has no flow.")
+    assert isinstance(model, models.Forecaster | models.SequenceForecaster | models.Classifier)
+    inside = model.sequence if isinstance(model, models.SequenceForecaster) else model.rnn
     flow = model.flow if len(model.flow) > 1 else _widened(model.flow, radius)
-    video = sample_video(flow, steps=steps, channels=model.rnn.in_channels)
+    video = sample_video(flow, steps=steps, channels=int(str(model.config["in_channels"])))
     print("The recurrence inside, by its lifted states:")
-    report = verify(model.rnn, video, flow, dtype=_DTYPES[dtype])
+    report = verify(inside, video, flow, dtype=_DTYPES[dtype])
     print(report)
     print("\nThe model end to end, pooled over V, so exact on a closed V at best:")
-    start = steps if isinstance(model, models.Forecaster) else 0
+    start = 0 if isinstance(model, models.Classifier) else steps
     print(verify(model, video, flow, dtype=_DTYPES[dtype], start=start))
     if plot is not None:
         report.plot(plot)

@@ -58,6 +58,15 @@ class Result:
         return " ".join(re.sub(r"\((R|TM|tm|r)\)|\bCPU\b|\bProcessor\b", " ", name).split())
 
     @property
+    def dataset(self) -> str:
+        """What the run was evaluated on, in its own words."""
+        return str(self.metrics.get("dataset", "unknown"))
+
+    @property
+    def learning_rate(self) -> float:
+        return float(self.record["recipe"]["training"]["learning_rate"])
+
+    @property
     def seeds(self) -> int:
         """How many seeds its recipe asks for."""
         return int((self.record.get("recipe") or {}).get("seeds", 1))

@@ -20,7 +20,9 @@ _TITLES = {
     "4": "Bouncing MNIST, test MSE (lower is better)",
     "5": "Moving KTH with augmentation, test accuracy (higher is better)",
     "larger": "Larger baselines, test MSE (lower) and accuracy (higher)",
+    "wrapper": "Other sequence models, alone and in moving frames, test MSE (lower is better)",
 }
+_OURS = ("wrapper",)  # tables that the paper does not have
 _STAND_IN = "-actions"
 _ON_CLIPS = ("2", "3", "5", "larger")
 COST = "cost"
@@ -99,20 +101,27 @@ def table(key: str, results: Results, *, scale: str | None = None) -> Table:
     if key == COST:
         return _cost(results, scale)
     number, stand_in = key.removesuffix(_STAND_IN), key.endswith(_STAND_IN)
+    without_paper = stand_in or number in _OURS
     rows: list[Row] = []
     for line in _lines(number, results, stand_in):
         runs = [r for r in results.named(line.recipe, scale) if r.stand_in == stand_in]
         scales: list[str | None] = [s for s in SCALES if any(r.scale == s for r in runs)]
         rows += [
-            _row(line, s, [r for r in runs if r.scale == s], stand_in) for s in scales or [scale]
+            _row(line, s, [r for r in runs if r.scale == s], without_paper)
+            for s in scales or [scale]
         ]
     columns = COLUMNS
     title = _TITLES[number]
     notes = ["mean ± standard deviation over seeds"]
-    if stand_in:
+    if without_paper:
         columns = tuple(c for c in columns if "paper" not in c)
+    if stand_in:
         title = title.replace("KTH", "clips that stand in for KTH")
-        notes += ["not KTH, hence without the paper's numbers"]
+        used = sorted({r.dataset for row in rows for r in results.named(row.data["recipe"], scale)})
+        notes += [
+            "not KTH, hence without the paper's numbers",
+            *(f"clips: {name}" for name in used),
+        ]
     elif any(row.data["scale"] == "quick" for row in rows):
         notes += ["quick runs are another, smaller task: no ratio"]
     return Table(key, title, columns, tuple(rows), tuple(notes))
@@ -120,56 +129,66 @@ def table(key: str, results: Results, *, scale: str | None = None) -> Table:
 
 @dataclass(frozen=True)
 class _Line:
-    """A row to be: its recipe, the paper's row that it is or varies, and whether the paper's number
-    is about it."""
+    """A row to be: its recipe, what is measured, and the paper's number where that is about it."""
 
     recipe: str
-    value: paper.Value
     section: str
     label: str
-    reported: bool
+    unit: str
+    seeds: int
+    reported: paper.Value | None
 
 
 def _lines(number: str, results: Results, stand_in: bool) -> list[_Line]:
-    """The paper's rows, each followed by its variants that have results."""
+    """The rows of a table, each of the paper's followed by its variants that have results."""
+    if number in _OURS:
+        ours = [r for name, r in recipes().items() if name.startswith(f"{number}/")]
+        return [
+            _Line(r.name, r.published.where, r.published.row, paper.MSE, r.seeds, None)
+            for r in ours
+        ]
     values = [v for v in paper.rows(number) if not stand_in or v.unit == paper.ACCURACY]
     bases = {v.recipe.replace("kth", "actions") if stand_in else v.recipe: v for v in values}
     known, lines = recipes(), []
     for base, value in bases.items():
         section = value.section.replace("KTH", "clips") if stand_in else value.section
-        lines.append(_Line(base, value, section, value.row, not stand_in))
+        about, seeds = None if stand_in else value, value.seeds or 1
+        lines.append(_Line(base, section, value.row, value.unit, seeds, about))
         for name in results.names(base):
             if name == base or paper.base(name, bases) != base:
                 continue
             variant = name.removeprefix(base).strip("-/").replace("-", " ")
             reported = name in known and known[name].published.mean is not None
-            lines.append(_Line(name, value, section, f"{value.row}, {variant}", reported))
+            label = f"{value.row}, {variant}"
+            about = value if reported else None
+            lines.append(_Line(name, section, label, value.unit, seeds, about))
     return lines
 
 
-def _row(line: _Line, scale: str | None, runs: Sequence[Result], stand_in: bool) -> Row:
-    value = line.value
-    numbers = {r.seed: r.number(_METRICS[value.unit]) for r in runs}
+def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: bool) -> Row:
+    value = line.reported
+    numbers = {r.seed: r.number(_METRICS[line.unit]) for r in runs}
     known = {seed: number for seed, number in numbers.items() if number is not None}
     mean, spread = mean_and_spread(list(known.values())) if known else (None, None)
-    wanted = max([r.seeds for r in runs] or [value.seeds or 1])
+    wanted = max([r.seeds for r in runs] or [line.seeds])
     absent = [seed for seed in range(wanted) if seed not in known]
     # A quick run has a smaller canvas, fewer digits and a smaller V: its ratio would say nothing.
     ratio = None
-    if mean is not None and line.reported and scale != "quick":
+    if mean is not None and value is not None and scale != "quick":
         ratio = mean / value.mean
     data: dict[str, Any] = {
         "section": line.section,
         "recipe": line.recipe,
         "model": line.label,
-        "unit": value.unit,
-        "paper": {"mean": value.mean, "spread": value.spread} if line.reported else None,
+        "unit": line.unit,
+        "paper": None if value is None else {"mean": value.mean, "spread": value.spread},
         "ours": None if mean is None else {"mean": mean, "spread": spread},
         "ours_frame_sum": _frame_sum(runs),
         "n": len(known),
         "values": {str(seed): number for seed, number in known.items()},
         "missing_seeds": absent,
         "ratio": ratio,
+        "learning_rates": sorted({r.learning_rate for r in runs}),
         "scale": scale,
         "epochs": sorted({int(r.record.get("epochs", 0)) for r in runs}),
         "hardware": sorted({r.hardware for r in runs}),
@@ -179,15 +198,15 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], stand_in: bool)
         seeds += f", no {', '.join(map(str, absent))}"
     cells = [
         line.label,
-        number_text(value.mean, value.spread, value.unit) if line.reported else NONE,
-        MISSING if mean is None else number_text(mean, spread, value.unit, digits=2),
+        NONE if value is None else number_text(value.mean, value.spread, line.unit),
+        MISSING if mean is None else number_text(mean, spread, line.unit, digits=2),
         NONE if ratio is None else f"{ratio:.2f}",
         seeds,
         scale or NONE,
         ", ".join(map(str, data["epochs"])) or NONE,
         ", ".join(data["hardware"]) or NONE,
     ]
-    if stand_in:
+    if without_paper:
         cells = [cells[0], cells[2], *cells[4:]]
     return Row(line.section, tuple(cells), data)
 

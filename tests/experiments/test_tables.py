@@ -103,6 +103,24 @@ def test_table_never_puts_a_stand_in_beside_kth(tmp_path):
     assert "0.665" not in render.to_markdown(other) + text(other) + render.to_html(other)
 
 
+def test_table_of_other_sequence_models_is_not_beside_the_paper(tmp_path):
+    for name, mse in (("wrapper/convgru", 6e-2), ("wrapper/convgru-flow", 1e-2)):
+        write_run(tmp_path, name, metrics=forecast_metrics(name, mse=mse))
+    table = tables.table("wrapper", results.load(tmp_path))
+    assert "paper" not in table.columns
+    assert [row.cells[:3] for row in table.rows] == [
+        ("ConvGRU", "6.00e-2", "1 of 3, no 1, 2"),
+        ("ConvGRU in moving frames", "1.00e-2", "1 of 3, no 1, 2"),
+        ("attention", "missing", "0 of 3"),
+        ("attention in moving frames", "missing", "0 of 3"),
+    ]
+
+
+def test_table_of_a_stand_in_names_its_clips(tmp_path):
+    write_run(tmp_path, "table2/actions/grnn", metrics=clip_metrics("glimpses", 0.75))
+    assert "clips: glimpses" in tables.table("2-actions", results.load(tmp_path)).notes
+
+
 def test_table_ignores_numbers_that_are_not(tmp_path):
     write_run(tmp_path, FERNN, metrics={"test_mse": float("nan")})
     write_run(tmp_path, GRNN, metrics={})

@@ -105,6 +105,37 @@ def test_causal_models_run_under_autocast(name):
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.parametrize("recency", [False, True])
+def test_causal_attention_streams(recency):
+    """One frame at a time, with the keys and values kept, is the whole sequence at once."""
+    model = CausalAttention(2, 4, heads=2, recency=recency).double()
+    x = torch.randn(2, 5, 2, 4, 3, dtype=torch.double)
+    out, state = model(x), model.init_state(x[:, 0])
+    for t in range(5):
+        state = model.step(x[:, t], state)
+        assert same(state[-1], out[:, t])
+
+
+def test_causal_attention_recency_tells_the_order_of_the_past():
+    x = torch.randn(1, 4, 2, 4, 3, dtype=torch.double)
+    other = x[:, [1, 0, 2, 3]]
+    for recency in (False, True):
+        model = CausalAttention(2, 4, heads=2, recency=recency).double()
+        assert same(model(x)[:, 3], model(other)[:, 3]) is not recency
+
+
+def test_causal_attention_recency_is_a_slope_of_each_head():
+    """With queries of zero, head n weighs a frame s by exp(−2^{1−n}·(t − s))."""
+    model = CausalAttention(1, 2, heads=2, recency=True).double()
+    model.qkv.weight.data[:2] = 0
+    x = torch.randn(1, 3, 1, 4, 3, dtype=torch.double)
+    values = torch.stack([circular(x[:, t], model.qkv.weight[4:]) for t in range(3)], 1)
+    for head, slope in enumerate((2.0, 1.0)):
+        weight = torch.exp(-slope * torch.tensor([2.0, 1.0, 0.0], dtype=torch.double))
+        want = (values[:, :, head] * (weight / weight.sum())[:, None, None]).sum(1)
+        assert same(model(x)[:, 2, head], want)
+
+
 def test_cell_is_abstract():
     with pytest.raises(TypeError, match="abstract"):
         Cell()

@@ -1,0 +1,98 @@
+"""SequenceForecaster: other causal models, alone or in every moving frame."""
+
+import pytest
+import torch
+from tolerances import BROKEN, TOLERANCE, error, same
+from torch import nn
+
+from fernn import Rotation, Translation, load, save
+from fernn.models import SequenceForecaster
+
+SEQUENCES = ("convgru", "attention")
+
+
+def forecaster(sequence, flow=None):
+    """A small double-precision model whose predictions no constant drowns."""
+    model = SequenceForecaster(
+        sequence=sequence, flow=flow, in_channels=2, hidden_channels=4, decoder_layers=1
+    ).double()
+    for module in model.decoder:
+        if isinstance(module, nn.Conv2d):
+            nn.init.zeros_(module.bias)
+            module.weight.data *= 2
+    return model
+
+
+def video(rows=5, columns=4, steps=4):
+    return torch.randn(2, steps, 2, rows, columns, dtype=torch.double)
+
+
+def moved(flow, x, velocity, start):
+    time = torch.arange(start, start + x.shape[1])
+    return torch.stack(
+        [flow.act(frame, velocity, int(t)) for t, frame in zip(time, x.unbind(1), strict=True)], 1
+    )
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_sequence_forecaster_is_flow_equivariant_on_a_closed_v(sequence):
+    flow, velocity, x = Translation(closed=(5, 4)), (3, 1), video()
+    errors = []
+    for model in (forecaster(sequence, flow), forecaster(sequence)):
+        after = model(moved(flow, x, velocity, 0), horizon=3)
+        want = moved(flow, model(x, horizon=3), velocity, x.shape[1])
+        errors.append(error(after, want))
+    assert errors[0] < TOLERANCE[torch.double]
+    assert errors[1] > BROKEN  # alone it is not
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+@pytest.mark.parametrize("flow", [None, Translation(radius=1)])
+def test_sequence_forecaster_feeds_its_predictions_back(sequence, flow):
+    """Each prediction is the readout of the whole sequence so far, predictions included."""
+    model, x = forecaster(sequence, flow), video()
+    out = model(x, horizon=3)
+    for step in range(3):
+        seen = torch.cat([x, out[:, :step]], 1)
+        state = model.sequence(seen)[:, -1]
+        ahead = model.flow.transport(state, 1, features=False)
+        assert same(out[:, step], model.decoder(ahead.amax(1)))
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_sequence_forecaster_stops_gradients_at_predictions(sequence):
+    model, x = forecaster(sequence, Translation(radius=1)), video().requires_grad_()
+    model(x, horizon=3)[:, 2].sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    y = x.detach()
+    first = model(y, horizon=1)
+    seen = torch.cat([y, first.detach(), model(y, horizon=2)[:, 1:].detach()], 1)
+    alone = torch.autograd.grad(model(seen, horizon=1).sum(), [*model.parameters()])
+    for got, want in zip((p.grad for p in model.parameters()), alone, strict=True):
+        assert same(got, want)
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_wrapping_adds_no_weights(sequence):
+    counts = {
+        sum(p.numel() for p in forecaster(sequence, flow).parameters())
+        for flow in (None, Translation(radius=2))
+    }
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+def test_sequence_forecaster_is_saved_with_its_configuration(sequence, tmp_path):
+    model = forecaster(sequence, Translation(radius=1))
+    save(model, tmp_path / "model")
+    x = video()
+    assert torch.equal(load(tmp_path / "model")(x, 2), model(x, 2))
+
+
+def test_sequence_forecaster_refuses():
+    with pytest.raises(ValueError, match="`sequence` must be one of"):
+        SequenceForecaster(sequence="mamba")
+    with pytest.raises(ValueError, match="`flow` must be a Translation of images"):
+        SequenceForecaster(flow=Rotation(count=1))
+    with pytest.raises(ValueError, match="`horizon` must be a positive integer"):
+        SequenceForecaster(hidden_channels=4)(torch.zeros(1, 2, 1, 4, 4), horizon=0)
