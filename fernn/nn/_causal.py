@@ -56,7 +56,7 @@ class ConvGRU(Cell):
         self.candidate = GroupConv(group, both, hidden_channels, kernel_size)
 
     def init_state(self, frame: Tensor) -> States:
-        return (frame.new_zeros(len(frame), self.hidden_channels, *frame.shape[2:]),)
+        return (frame.new_zeros(frame.shape[0], self.hidden_channels, *frame.shape[2:]),)
 
     def step(self, frame: Tensor, state: States) -> States:
         (h,) = state

@@ -194,7 +194,7 @@ class FlowRNN(nn.Module):
         return self._state(tuple(tensors), time + 1)
 
     def _recur(self, layer: Layer, h: Tensor | None, drive: Tensor, kernel: Tensor) -> Tensor:
-        shape = (len(drive), len(self.flow), *drive.shape[2:])
+        shape = (drive.shape[0], len(self.flow), *drive.shape[2:])
         if h is None and layer.norm is None and self.transport is None:  # W ⋆ 0 = 0
             return self._sigma(drive).expand(shape)
         h = drive.new_zeros(shape) if h is None else h
@@ -243,10 +243,9 @@ class FlowRNN(nn.Module):
                 f"`state` must come from this recurrence, frame={self.frame!r} and {self.flow!r}, "
                 f"got frame={state.frame!r} and {state.flow!r}."
             )
-        if len(state.tensors[0]) != len(x):
-            raise ValueError(
-                f"`state` must hold the batch of the input, {len(x)}, got {len(state.tensors[0])}."
-            )
+        batch, held = x.shape[0], state.tensors[0].shape[0]  # shape: len() would fix it in a trace
+        if held != batch:
+            raise ValueError(f"`state` must hold the batch of the input, {batch}, got {held}.")
         wanted = [(len(self.flow), layer.channels, *x.shape[3:]) for layer in self._layers()]
         if [tuple(h.shape[1:]) for h in state.tensors] != [tuple(shape) for shape in wanted]:
             raise ValueError(
