@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import torch
@@ -20,7 +21,7 @@ def capture(work: Callable[[], T]) -> tuple[Callable[[], None], T]:
     # A recording that fails leaves its own stream the current one; the outer context puts it back.
     with torch.cuda.stream(torch.cuda.current_stream()):
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph), _autocast_without_cache():
                 result = work()
         except RuntimeError as error:
             why = _reason(error)
@@ -28,6 +29,13 @@ def capture(work: Callable[[], T]) -> tuple[Callable[[], None], T]:
         gc.collect()
         raise RuntimeError(why)
     return graph.replay, result
+
+
+def _autocast_without_cache() -> AbstractContextManager[object]:
+    """The caller's autocast, but for copies of weights that it would free before a replay."""
+    if not torch.is_autocast_enabled("cuda"):
+        return nullcontext()
+    return torch.autocast("cuda", dtype=torch.get_autocast_dtype("cuda"), cache_enabled=False)
 
 
 def _reason(error: BaseException) -> str:

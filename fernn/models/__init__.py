@@ -3,5 +3,6 @@
 from fernn.models._classifier import CNN3D, TRANSPORTS, Classifier
 from fernn.models._forecaster import READOUTS, Forecaster
 from fernn.models._io import load, save
+from fernn.models._stream import Stream
 
-__all__ = ["CNN3D", "READOUTS", "TRANSPORTS", "Classifier", "Forecaster", "load", "save"]
+__all__ = ["CNN3D", "READOUTS", "TRANSPORTS", "Classifier", "Forecaster", "Stream", "load", "save"]

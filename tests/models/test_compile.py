@@ -36,7 +36,10 @@ MODELS = {
     "sequence": lambda: FlowEquivariant(CausalAttention(1, 4), MOVING),
     "rotated sequence": lambda: FlowEquivariant(CausalConv(1, 3), TURNING),
 }
-pytestmark = pytest.mark.filterwarnings("ignore:.*should not be instantiated.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*should not be instantiated.*:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),  # torch's own
+]
 
 
 @pytest.fixture(params=MODELS)
@@ -67,7 +70,7 @@ def test_a_model_is_one_graph_with_its_gradients(model):
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::UserWarning")  # of Inductor: advice on precision and modes
+@pytest.mark.filterwarnings("ignore")  # of Inductor: advice on precision and modes, old names
 def test_a_model_is_one_graph_with_its_gradients_on_a_gpu(model, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     for mine, theirs in zip(*_both(model.cuda(), "inductor", "cuda"), strict=True):
