@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu import row, timing, translation
+from benchmarks.gpu import row, streaming, timing, translation, velocities
 from fernn.experiments import records
 
 ROWS = {**translation.ROWS}
@@ -29,6 +29,8 @@ def main() -> None:
         print(name, rows[name], flush=True)
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False, benchmark=False):
         training = translation.curves()
+    against_v, stream = velocities.run(), streaming.run()
+    print("against |V|:", against_v, "\nstreaming:", stream, flush=True)
     device = torch.cuda.get_device_properties(0)
     record = {
         "environment": records.environment(),
@@ -39,6 +41,8 @@ def main() -> None:
         "matmul_flops_per_second": rate,
         "rows": rows,
         "training_losses": training,
+        "velocities": against_v,
+        "streaming": stream,
         "seconds": time.perf_counter() - start,
     }
     records.write(arguments.out / "gpu.json", record)

@@ -2,6 +2,7 @@
 
 import gc
 import statistics
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -46,6 +47,20 @@ def milliseconds(run: Callable[[], object], runs: int, warm: int = 3) -> list[fl
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end))
     return times
+
+
+def latency(run: Callable[[], object], runs: int, warm: int = 20) -> dict[str, float]:
+    """Microseconds from the call until the device is done, as somebody who waits for it sees it."""
+    times = []
+    for index in range(warm + runs):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        if index >= warm:
+            times.append(1e6 * (time.perf_counter() - start))
+    tenths = statistics.quantiles(times, n=10)
+    return {"median_us": statistics.median(times), "tenth_us": tenths[0], "ninetieth_us": tenths[8]}
 
 
 def measure(make: Callable[[], Step], batch: int, runs: int) -> dict[str, object]:
