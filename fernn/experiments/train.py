@@ -70,6 +70,8 @@ def train(
     - `precision` is "32-true", "tf32", "bf16-mixed", "16-mixed" (with loss scaling) or "64-true".
     - `micro_batch` sequences at most go through a device at once; gradients are added up, so the
       steps stay the same (batch-norm sees micro-batches).
+    - on one GPU the passes over a micro-batch become a CUDA graph after three of them, and steps
+      are launched before the losses of earlier ones are known.
     - a checkpoint is written every `save_minutes` and at the end of each epoch.
 
     Ctrl-C saves, then raises `Interrupted`; a loss that is not finite raises `DivergedError`.
