@@ -47,7 +47,8 @@ def run() -> dict[str, object]:
     }
     models["transported"].load_state_dict(models["published"].state_dict())
     form = PublishedForecaster.of(models["published"])
-    record: dict[str, object] = {"errors": _errors(form, models, past)}
+    streams = {readout: Stream(model) for readout, model in models.items()}
+    record: dict[str, object] = {"errors": _errors(form, models["transported"], streams, past)}
     frame = past[:, 0]
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=True, benchmark=True):
         for name, autocast in (("published_tf32", False), ("published_autocast", True)):
@@ -56,9 +57,8 @@ def run() -> dict[str, object]:
                 with precision(autocast):
                     record[name + suffix] = latency(lambda p=published: p(frame), RUNS)
         for readout, name in (("transported", "ours"), ("published", "ours_two_steps")):
-            stream = Stream(models[readout])
             with precision(True):
-                record[name] = latency(lambda s=stream: s(frame), RUNS)
+                record[name] = latency(lambda s=streams[readout]: s(frame), RUNS)
     return record | verdict(record)
 
 
@@ -82,20 +82,19 @@ def verdict(record: dict) -> dict[str, object]:
 
 @torch.no_grad()
 def _errors(
-    form: PublishedForecaster, models: dict[str, Forecaster], video: Tensor
+    form: PublishedForecaster, transported: Forecaster, streams: dict[str, Stream], video: Tensor
 ) -> dict[str, float]:
     """Forecasts of the last frame: streams as timed against whole videos in float32."""
     errors = {}
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False, benchmark=False):
         wanted = {
             "published": form(video, horizon=1)[:, 0],
-            "transported": models["transported"](video, horizon=1)[:, 0],
+            "transported": transported(video, horizon=1)[:, 0],
         }
         for readout, want in wanted.items():
-            stream = Stream(models[readout])
             with precision(True):
                 for frame in video.unbind(1):
-                    answer = stream(frame)
+                    answer = streams[readout](frame)
             errors[readout] = float((answer - want).abs().max() / want.abs().max())
         stepwise = Published(form, video[:, 0], 2)
         for frame in video.unbind(1):

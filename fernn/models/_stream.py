@@ -46,9 +46,8 @@ class Stream:
         self._turn = 0
 
     def __call__(self, frame: Tensor) -> Tensor:
-        # What is held outlives the mode that the first frame came in.
-        with torch.inference_mode(False), torch.no_grad():
-            made = self._begin(frame) if self._program is None else self._program
+        with torch.no_grad():
+            made = self._program or self._begin(frame)
             held = made.frame
             if (frame.shape, frame.dtype, frame.device) != (held.shape, held.dtype, held.device):
                 raise ValueError(
@@ -70,7 +69,7 @@ class Stream:
         if self._program is None:
             self._given = state
             return
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.no_grad():
             self._program.load(state)
         self._turn = 0
 
@@ -80,10 +79,11 @@ class Stream:
 
     def _begin(self, frame: Tensor) -> Plain | Fused:
         recurrence(self.model)._check_input("frame", frame, sequence=False)
-        made = program(self.model, frame)
-        runs = [partial(made.run, turn) for turn in range(made.turns)]
-        self._runs = [_recorded(run) for run in runs] if frame.is_cuda else [*runs]
-        made.load(self._given)
+        with torch.inference_mode(False):  # what is held outlives the mode of the first frame
+            made = program(self.model, frame)
+            runs = [partial(made.run, turn) for turn in range(made.turns)]
+            self._runs = [_recorded(run) for run in runs] if frame.is_cuda else [*runs]
+            made.load(self._given)
         self._program, self._given = made, None
         return made
 
