@@ -1,7 +1,5 @@
 """Constant tensors that follow their users from device to device."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -10,19 +8,17 @@ class Constant:
     """A tensor that is the same for ever, copied once to each device that asks for it.
 
     A buffer would do the same, but one that is not saved loses its values when a module is built
-    on the meta device and materialised later. A copy that is already there is also what a CUDA
-    graph needs, which cannot read from the CPU. A function makes the value when it is asked for.
+    on the meta device and materialised later.
     """
 
-    def __init__(self, value: Tensor | Callable[[], Tensor]) -> None:
+    def __init__(self, value: Tensor) -> None:
         self._value = value
         self._copies: dict[torch.device, Tensor] = {}
 
     def on(self, device: torch.device) -> Tensor:
         copy = self._copies.get(device)
         if copy is None:
-            value = self._value if isinstance(self._value, Tensor) else self._value()
-            copy = value.to(device)
+            copy = self._value.to(device)
             # What a trace or a fake mode makes must not outlive it.
             if type(copy) is Tensor and not torch.compiler.is_compiling():
                 self._copies[device] = copy

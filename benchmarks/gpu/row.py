@@ -43,7 +43,7 @@ def run(row: Row, rate: float, done: dict[str, dict]) -> dict[str, object]:
     ours = row.ours()
     published = row.published(ours)
     record: dict[str, object] = {
-        "losses": losses_of(row, published, ours),
+        "losses": _losses(row, published, ours),
         "flops_per_sequence": row.flops,
         "operators": operators(row, ours),  # the backend that really ran
     }
@@ -52,12 +52,12 @@ def run(row: Row, rate: float, done: dict[str, dict]) -> dict[str, object]:
             record[form] = (
                 done[row.rival][form]
                 if row.rival
-                else timed(row, published, row.published_batch, autocast, graph=False, runs=8)
+                else _timed(row, published, row.published_batch, autocast, graph=False, runs=8)
             )
     del published
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=True, benchmark=False):
-        record["ours_python"] = timed(row, ours, row.batch, True, graph=False, runs=12)
-        record["ours_graph"] = timed(row, ours, row.batch, True, graph=True, runs=12)
+        record["ours_python"] = _timed(row, ours, row.batch, True, graph=False, runs=12)
+        record["ours_graph"] = _timed(row, ours, row.batch, True, graph=True, runs=12)
     return record | {"rival": row.rival} | verdict(record, row.known, rate)
 
 
@@ -76,7 +76,7 @@ def training_step(row: Row, model: nn.Module, batch: int, autocast: bool) -> Ste
     return step
 
 
-def timed(
+def _timed(
     row: Row, model: nn.Module, batch: int, autocast: bool, graph: bool, runs: int
 ) -> dict[str, object]:
     def make() -> Step:
@@ -86,7 +86,7 @@ def timed(
     return measure(make, batch, runs)
 
 
-def losses_of(row: Row, published: nn.Module, ours: nn.Module) -> dict[str, list[float]]:
+def _losses(row: Row, published: nn.Module, ours: nn.Module) -> dict[str, list[float]]:
     given, target = row.sample(row.checked)
 
     def loss_of(model: nn.Module, autocast: bool) -> float:

@@ -5,41 +5,51 @@ out of the comparison, and its reason told, where the two forms do not give one 
 """
 
 import torch
+from torch import nn
 
-from benchmarks.gpu import translation
-from benchmarks.gpu.row import SAME, Row, losses_of, timed
+from benchmarks.gpu.row import SAME, Row, training_step
+from benchmarks.gpu.timing import Step, graphed, measure, precision
+from benchmarks.gpu.translation import forecast_loss, videos
 from benchmarks.published import PublishedForecaster
 from fernn.experiments.recipes import find
 
 NUMBERS = range(1, 12)
-BATCH, RUNS = 32, 3
+BATCH, CHECKED, RUNS = 32, 4, 3
 
 
 def run() -> dict[str, object]:
-    points = []
-    for number in NUMBERS:
-        torch.manual_seed(0)
-        ours = find(f"runtime/v{number}", "paper").build().cuda()
-        published = PublishedForecaster.of(ours)
-        row = Row(
-            ours=lambda model=ours: model,
-            published=PublishedForecaster.of,
-            sample=translation.videos,
-            loss=translation.forecast_loss,
-            flops=0.0,
-            checked=4,
-        )
-        losses = losses_of(row, published, ours)
-        forms = {}
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=True, benchmark=False):
-            forms["published_tf32"] = timed(row, published, BATCH, False, graph=False, runs=RUNS)
-            forms["published_autocast"] = timed(row, published, BATCH, True, graph=False, runs=RUNS)
-            del published
-            forms["ours"] = timed(row, ours, BATCH, True, graph=True, runs=RUNS)
-        points.append(
-            {"velocities": number, "losses": losses, **forms, "refusals": refused(losses)}
-        )
-    return {"batch": BATCH, "points": points}
+    return {"batch": BATCH, "points": [point(number) for number in NUMBERS]}
+
+
+def point(number: int) -> dict[str, object]:
+    """Both forms with this many velocities: losses, sequences a second and peak memory."""
+    torch.manual_seed(0)
+    ours = find(f"runtime/v{number}", "paper").build().cuda()
+    published = PublishedForecaster.of(ours)
+    losses = losses_of(published, ours)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=True, benchmark=False):
+        forms = {
+            "published_tf32": _timed(published, autocast=False, graph=False),
+            "published_autocast": _timed(published, autocast=True, graph=False),
+        }
+        del published
+        forms["ours"] = _timed(ours, autocast=True, graph=True)
+    return {"velocities": number, "losses": losses, **forms, "refusals": refused(losses)}
+
+
+def losses_of(published: nn.Module, ours: nn.Module) -> dict[str, list[float]]:
+    """The losses of both forms on the same batch, in float32 and with ours as timed."""
+    past, future = videos(CHECKED)
+
+    def loss(model: nn.Module, autocast: bool) -> float:
+        with torch.no_grad(), precision(autocast):
+            return forecast_loss(model, past, future).item()
+
+    losses = {}
+    for label, autocast in (("float32", False), ("as timed", True)):
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=autocast, benchmark=False):
+            losses[label] = [loss(published, False), loss(ours, autocast)]
+    return losses
 
 
 def refused(losses: dict[str, list[float]]) -> list[str]:
@@ -49,3 +59,19 @@ def refused(losses: dict[str, list[float]]) -> list[str]:
         for label, (theirs, mine) in losses.items()
         if not abs(mine - theirs) <= SAME[label] * abs(theirs)
     ]
+
+
+def _timed(model: nn.Module, *, autocast: bool, graph: bool) -> dict[str, object]:
+    row = Row(
+        ours=lambda: model,
+        published=PublishedForecaster.of,
+        sample=videos,
+        loss=forecast_loss,
+        flops=0.0,
+    )
+
+    def make() -> Step:
+        step = training_step(row, model, BATCH, autocast)
+        return graphed(step) if graph else step
+
+    return measure(make, BATCH, RUNS)

@@ -2,20 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fernn import _check
-from fernn._constant import Constant
 from fernn.groups._base import Group
 from fernn.groups._lattice import Lattice, gather
 from fernn.groups._steerable import rotated_basis
-
-_QUARTERS = Constant(torch.tensor([[1, 0], [0, 1], [-1, 0], [0, -1]]))  # cosine and sine
-_BASES: dict[tuple[int, int], Constant] = {}
 
 
 @dataclass(frozen=True)
@@ -98,20 +93,13 @@ class SE2(Group):
         """U(R_θ⁻¹x) for lifting, W(θ'−θ, R_θ⁻¹x) between features; θ, θ' index output and input."""
         if self.order == 1:
             return weight
-        basis = _basis(kernel_size, self.order).on(weight.device).to(weight.dtype)
+        basis = rotated_basis(kernel_size, self.order).to(weight)
         if lifting:
             return torch.einsum("oib,bryx->oriyx", weight, basis).flatten(0, 1)
         turn = torch.arange(self.order, device=weight.device)
         relative = (turn[None, :] - turn[:, None]) % self.order
         dense = torch.einsum("oirsb,bryx->orisyx", weight[:, :, relative], basis)
         return dense.flatten(2, 3).flatten(0, 1)
-
-
-def _basis(kernel_size: int, order: int) -> Constant:
-    key = (kernel_size, order)
-    if key not in _BASES:
-        _BASES[key] = Constant(partial(rotated_basis, *key))
-    return _BASES[key]
 
 
 def _source(element: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
@@ -139,5 +127,6 @@ def _cos_sin(degrees: Tensor) -> tuple[Tensor, Tensor]:
     rest = (degrees - 90.0 * quarter) * (math.pi / 180.0)
     cos, sin = rest.cos(), rest.sin()
     quarter = quarter.long() % 4
-    turn_cos, turn_sin = _QUARTERS.on(degrees.device).to(cos.dtype)[quarter].unbind(-1)
+    signs = torch.tensor([[1, 0], [0, 1], [-1, 0], [0, -1]], device=degrees.device)
+    turn_cos, turn_sin = signs.to(cos)[quarter].unbind(-1)
     return cos * turn_cos - sin * turn_sin, sin * turn_cos + cos * turn_sin
