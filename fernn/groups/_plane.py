@@ -127,6 +127,6 @@ def _cos_sin(degrees: Tensor) -> tuple[Tensor, Tensor]:
     rest = (degrees - 90.0 * quarter) * (math.pi / 180.0)
     cos, sin = rest.cos(), rest.sin()
     quarter = quarter.long() % 4
-    signs = torch.tensor([[1, 0], [0, 1], [-1, 0], [0, -1]], device=degrees.device)
-    turn_cos, turn_sin = signs.to(cos)[quarter].unbind(-1)
+    turn_cos = (quarter == 0).to(cos) - (quarter == 2).to(cos)
+    turn_sin = (quarter == 1).to(cos) - (quarter == 3).to(cos)
     return cos * turn_cos - sin * turn_sin, sin * turn_cos + cos * turn_sin

@@ -71,9 +71,11 @@ def test_a_model_is_one_graph_with_its_gradients(model):
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")  # of Inductor: advice on precision and modes, old names
-def test_a_model_is_one_graph_with_its_gradients_on_a_gpu(model, monkeypatch):
+@pytest.mark.parametrize("name", ["translation", "rotation", "classifier", "cell"])
+def test_a_model_is_one_graph_with_its_gradients_on_a_gpu(name, monkeypatch):
+    torch.compiler.reset()
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    for mine, theirs in zip(*_both(model.cuda(), "inductor", "cuda"), strict=True):
+    for mine, theirs in zip(*_both(MODELS[name]().eval().cuda(), "inductor", "cuda"), strict=True):
         assert error(mine, theirs) < 10 * TOLERANCE[torch.float32]
 
 

@@ -124,9 +124,10 @@ def test_the_kernels_answer_the_same_on_the_device():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("autocast", [False, True])
-def test_answers_are_the_same_from_a_graph(autocast, model, monkeypatch):
+@pytest.mark.parametrize("name", ["transported", "published", "rotation", "recurrence", "layers"])
+def test_answers_are_the_same_from_a_graph(autocast, name, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    model, video = model.cuda(), _video(device="cuda")
+    model, video = MODELS[name]().eval().cuda(), _video(device="cuda")
     want = _at_once(model, video)
     with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
         stream = Stream(model)
