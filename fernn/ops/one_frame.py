@@ -5,9 +5,6 @@ blocks are small, an image is spread over many multiprocessors, and one kernel d
 between two convolutions: it reads a haloed image, multiplies, adds the drive U ⋆ f (computed on
 the way) or a bias, applies ReLU, moves, and writes a haloed image again.
 
-On one H200, bfloat16, 28×28, 128 channels, V^T_2: 22 µs for the step, 4.4 for the maximum, 21 for
-a decoder of four convolutions and one; the kernels of the training step take 20, 13 and 76.
-
 Pointers are p_, blocks of a program b_, program ids i_, offsets o_, shifts s_.
 """
 
