@@ -46,6 +46,11 @@ class SE2(Group):
         steps = degrees * self.orientations / 360.0
         return abs(steps - round(steps)) < 1e-9
 
+    def rigid(self, element: Tensor) -> Tensor:
+        """Elements [..., 3] as (cosine, sine, rows, columns), exact at quarter turns: float64."""
+        degrees, *move = element.double().unbind(-1)
+        return torch.stack([*_cos_sin(degrees), *move], -1)
+
     def act(self, x: Tensor, element: Tensor, *, features: bool = False) -> Tensor:
         _check.floating("x", x)
         if features and self.order > 1:
