@@ -5,11 +5,12 @@ interpreter or on a device.
 """
 
 import os
+from itertools import pairwise
 
 import pytest
 import torch
 from tolerances import TOLERANCE, error, same
-from torch import Tensor
+from torch import Tensor, nn
 
 from fernn.groups import SE2
 from fernn.ops.warp_pool import reference as pool_reference
@@ -119,3 +120,48 @@ def test_first_comoving_step_and_a_readout_alone() -> None:
     grad = torch.randn_like(want)
     mine = torch.autograd.grad(seen.permute(0, 3, 1, 2), inner, grad)[0]
     assert same(mine, torch.autograd.grad(want, inner, grad)[0])
+
+
+@pytest.mark.parametrize(("widths", "side"), [([8, 8, 1], 3), ([24, 24, 24, 2], 3), ([5, 1], 5)])
+def test_conv_stack(widths: list[int], side: int) -> None:
+    from fernn.ops.conv_stack import reference
+    from fernn.ops.conv_stack.triton import joined, memory, pack, run
+
+    layers = [nn.Conv2d(a, b, side, padding=side // 2) for a, b in pairwise(widths)]
+    stack = nn.Sequential(*layers).to(DEVICE)
+    seen = [strided(2, widths[0], 5, 6) for _ in range(3)]
+    packed, last = pack(stack, torch.float32), [x.permute(0, 2, 3, 1).contiguous() for x in seen]
+    kept = memory(last[0], len(layers) - 1, len(seen))
+    images = [
+        run(x.detach(), packed.low, packed.offsets, packed.side, *kept, index)
+        for index, x in enumerate(last)
+    ]
+    got = joined(packed, torch.cat(last), kept, torch.cat(images))
+    want = reference.conv_stack(torch.cat(seen), packed.weights, packed.biases)
+    assert same(got, want)
+    none = memory(last[0], len(layers) - 1, 0)
+    assert same(run(last[0].detach(), packed.low, packed.offsets, packed.side, *none, 0), want[:2])
+    inputs, grad = (*seen, *stack.parameters()), torch.randn_like(want)
+    mine, theirs = (torch.autograd.grad(out, inputs, grad) for out in (got, want))
+    assert len(mine) == 3 + 2 * len(layers)
+    assert all(same(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def test_ops_compile_into_one_graph() -> None:
+    from fernn.ops.comoving_step.triton import pack, step
+    from fernn.ops.warp_pool.triton import motion, warp, warp_pool
+
+    def model(video: Tensor, kernel: Tensor, inner: Tensor, element: Tensor) -> Tensor:
+        motions, packed = motion(element, SE2()), pack(kernel, inner, torch.float32)
+        frame = warp(video, motions[None], torch.float32)[0]
+        h, seen = step(step(None, packed, frame, None)[0], packed, frame, motions)
+        return seen.permute(0, 3, 1, 2) + warp_pool(h.permute(0, 1, 4, 2, 3), element, SE2())
+
+    inputs = strided(8, 8, 3, 3), strided(8, 1, 3, 3)
+    video, element = torch.randn(1, 1, 1, 3, 4, device=DEVICE), elements([(10, 0, 0), (0, 0, 0)])
+    got = torch.compile(model, fullgraph=True, backend="aot_eager")(video, *inputs, element)
+    want = model(video, *inputs, element)
+    assert torch.equal(got, want)
+    grad = torch.randn_like(want)
+    mine, theirs = (torch.autograd.grad(out, inputs, grad) for out in (got, want))
+    assert all(same(a, b) for a, b in zip(mine, theirs, strict=True))

@@ -67,10 +67,10 @@ def forward_kernel(
 
 @triton.jit
 def backward_kernel(
-    p_grad, p_columns, p_grad_pool, p_arg, p_motion, p_bits, p_frame, p_out, p_sum,
-    TILES, V, H, W, K, C,
+    p_grad, p_columns, p_grad_pool, p_arg, p_motion, p_place, p_weight, p_bits, p_frame,
+    p_out, p_sum, TILES, V, H, W, K, C,
     GRAD: tl.constexpr, GSIDE: tl.constexpr, POOL: tl.constexpr, ORDER: tl.constexpr,
-    SIDE: tl.constexpr, BT: tl.constexpr, TY: tl.constexpr, TX: tl.constexpr, BK: tl.constexpr,
+    MOST: tl.constexpr, SIDE: tl.constexpr, BT: tl.constexpr, TY: tl.constexpr, TX: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """G = [h > 0]·(gradient of h + the readout's share), [N, H, W, K], and what is added's gradient.
 
@@ -114,8 +114,8 @@ def backward_kernel(
             i_v = (i_n % V).to(tl.int32)
             o_b = i_n // V * (H * W) * K
             b_g += collect(
-                p_grad_pool + o_b, p_arg + o_b, p_motion + 5 * i_v, i_v, b_y, b_x, mask & b_on,
-                b_k, H, W, K, ORDER,
+                p_grad_pool + o_b, p_arg + o_b, p_motion, p_place, p_weight, i_v,
+                b_y * W + b_x, b_mask, b_k, m_k, H * W, K, ORDER, MOST,
             )  # fmt: skip
         b_o = tl.where(b_on, b_g, 0.0).to(p_out.dtype.element_ty)
         tl.store(p_out + o_h, b_o, mask=mask)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fernn.ops._launch import device_of
 from fernn.ops.comoving_step import _kernels
-from fernn.ops.warp_pool.triton import fill, plan
+from fernn.ops.warp_pool.triton import MOST, fill, plan, readers
 
 _LAST = torch.channels_last
 _PIXELS, _LEAST = 32, 16  # pixels of a program; the fewest rows or columns of a product
@@ -103,6 +103,7 @@ def rectified_gradient(
     """
     images, height, width, channels = out.shape
     grad_pool, arg, motions, order = (out, bits, bits, 1) if readout is None else readout
+    table = (bits, bits) if readout is None else readers(motions, height, width)
     rows, across, warps = _TILE if readout is None else _TILE_POOLED
     _, options = plan(images, height, width, channels, (rows, across, warps))
     options["BK"] = block = _block(channels)
@@ -115,11 +116,12 @@ def rectified_gradient(
     with device_of(out):
         _kernels.backward_kernel[(programs, -(-channels // block))](
             out if grad is None else grad, out if columns is None else columns,
-            grad_pool, arg, motions, bits, out if frames is None else frames, out, total,
+            grad_pool, arg, motions, *table, bits, out if frames is None else frames, out, total,
             tiles, 1 if readout is None else len(motions), height, width, channels,
             1 if image is None else image.shape[-3],
             GRAD=0 if grad is None else (1 if columns is None else 2), GSIDE=side,
-            POOL=readout is not None, ORDER=order, SIDE=0 if frames is None else side, BT=taps,
+            POOL=readout is not None, ORDER=order, MOST=MOST,
+            SIDE=0 if frames is None else side, BT=taps,
             **options,
         )  # fmt: skip
     return total.sum(0)

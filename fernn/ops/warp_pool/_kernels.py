@@ -58,33 +58,64 @@ def sample(p_image, s_y, s_x, b_y, b_x, mask, b_k, s_k, H, W):
 
 
 @triton.jit
-def collect(p_grad, p_arg, p_motion, i_v, b_y, b_x, mask, b_k, H, W, K, ORDER: tl.constexpr):
-    """The share of pixels (b_y, b_x) of slice i_v in a pooled gradient [H, W, K]: [BP, BK].
+def readers_kernel(p_motion, p_place, p_weight, H, W, MOST: tl.constexpr, BP: tl.constexpr):
+    """Which pixels of a moved image read a pixel, and by which weights: both [V, MOST, H·W].
 
-    The transpose of `sample` where slice i_v won: of the pixels within √2 of where the pixel is
-    moved to, no more than three by three, each gives by the weight with which it has read here.
+    They lie within √2 of where the pixel is moved to, so three by three are asked; those that read
+    it lie inside a square of side two, which holds no more than five. Spare slots weigh nothing.
     """
+    i_v = tl.program_id(1)
+    p_motion += 5 * i_v
+    b_p = tl.program_id(0) * BP + tl.arange(0, BP)
+    b_mask = b_p < H * W
+    b_y, b_x = b_p // W, b_p % W
     cos, sin = tl.load(p_motion), tl.load(p_motion + 1)
     c_y, c_x = (H - 1) * 0.5, (W - 1) * 0.5
     d_y, d_x = b_y - c_y, b_x - c_x
     q_y = c_y + tl.load(p_motion + 2) + d_y * cos - d_x * sin
     q_x = c_x + tl.load(p_motion + 3) + d_y * sin + d_x * cos
     q_y, q_x = tl.floor(q_y + 0.5).to(tl.int32), tl.floor(q_x + 0.5).to(tl.int32)
-    b_kq = b_k
-    if ORDER > 1:
-        b_kq = turn(b_k, tl.load(p_motion + 4).to(tl.int32), ORDER)
-    b_kq = b_kq[None, :]
-    b_sum = tl.zeros((b_y.shape[0], b_k.shape[0]), tl.float32)
+    o_v = i_v * MOST * H * W + b_p
+    b_slot = tl.zeros((BP,), tl.int32)
     for j in tl.static_range(9):
         t_y, t_x = q_y + (j // 3 - 1), q_x + (j % 3 - 1)
         f_y, f_x = source(p_motion, t_y, t_x, H, W)
         b_w = tl.maximum(1 - tl.abs(f_y - b_y), 0.0) * tl.maximum(1 - tl.abs(f_x - b_x), 0.0)
-        b_on = (b_w > 0) & (t_y >= 0) & (t_y < H) & (t_x >= 0) & (t_x < W)
-        o_q = ((t_y * W + t_x) * K)[:, None] + b_kq
-        b_arg = tl.load(p_arg + o_q, mask=mask & b_on[:, None], other=0).to(tl.int32)
-        b_take = mask & b_on[:, None] & (b_arg == i_v)
-        b_grad = tl.load(p_grad + o_q, mask=b_take, other=0.0).to(tl.float32)
-        b_sum += b_w[:, None] * b_grad
+        b_on = (b_w > 1e-6) & (t_y >= 0) & (t_y < H) & (t_x >= 0) & (t_x < W)  # rounding is less
+        b_on = b_on & (b_slot < MOST) & b_mask
+        tl.store(p_place + o_v + b_slot * (H * W), t_y * W + t_x, mask=b_on)
+        tl.store(p_weight + o_v + b_slot * (H * W), b_w, mask=b_on)
+        b_slot += b_on.to(tl.int32)
+    for j in tl.static_range(MOST):
+        b_spare = b_mask & (b_slot <= j)
+        tl.store(p_place + o_v + j * (H * W), tl.zeros((BP,), tl.int32), mask=b_spare)
+        tl.store(p_weight + o_v + j * (H * W), tl.zeros((BP,), tl.float32), mask=b_spare)
+
+
+@triton.jit
+def collect(
+    p_grad, p_arg, p_motion, p_place, p_weight, i_v, b_p, b_mask, b_k, m_k, HW, K,
+    ORDER: tl.constexpr, MOST: tl.constexpr,
+):  # fmt: skip
+    """The share of pixels b_p of slice i_v in a pooled gradient [H·W, K]: [BP, BK].
+
+    The transpose of `sample` where slice i_v won: each pixel of the readout that has read b_p gives
+    by the weight with which it did. Masks are the same along channels, so that loads stay whole.
+    """
+    b_kq = b_k
+    if ORDER > 1:
+        b_kq = turn(b_k, tl.load(p_motion + 5 * i_v + 4).to(tl.int32), ORDER)
+    b_sum = tl.zeros((b_p.shape[0], b_k.shape[0]), tl.float32)
+    for j in tl.static_range(MOST):
+        o_slot = (i_v * MOST + j) * HW + b_p
+        b_w = tl.load(p_weight + o_slot, mask=b_mask, other=0.0)
+        b_q = tl.load(p_place + o_slot, mask=b_mask, other=0)
+        o_q = (b_q * K)[:, None] + b_kq[None, :]
+        m_q = (b_w > 0)[:, None] & m_k[None, :]
+        b_arg = tl.load(p_arg + o_q, mask=m_q, other=0)
+        b_grad = tl.load(p_grad + o_q, mask=m_q, other=0.0).to(tl.float32)
+        b_won = b_arg == i_v.to(p_arg.dtype.element_ty)
+        b_sum += b_w[:, None] * tl.where(b_won, b_grad, 0.0)
     return b_sum
 
 
@@ -137,8 +168,8 @@ def pool_kernel(
 
 @triton.jit
 def pool_backward_kernel(
-    p_grad, p_arg, p_motion, p_grad_h, V, H, W, K,
-    ORDER: tl.constexpr, TY: tl.constexpr, TX: tl.constexpr, BK: tl.constexpr,
+    p_grad, p_arg, p_motion, p_place, p_weight, p_grad_h, V, H, W, K,
+    ORDER: tl.constexpr, MOST: tl.constexpr, TY: tl.constexpr, TX: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """The pooled gradient [B, H, W, K] → that of every slice, [B, V, H, W, K]."""
     i_0, tiles = tl.program_id(0), tl.cdiv(H, TY) * tl.cdiv(W, TX)
@@ -146,10 +177,12 @@ def pool_backward_kernel(
     i_b, i_v = i_n // V, (i_n % V).to(tl.int32)
     b_y, b_x, b_mask = pixels(i_0 % tiles, H, W, TY, TX)
     b_k = tl.program_id(1) * BK + tl.arange(0, BK)
-    mask = b_mask[:, None] & (b_k < K)[None, :]
+    m_k, b_p = b_k < K, b_y * W + b_x
     o_b = i_b * H * W * K
     b_g = collect(
-        p_grad + o_b, p_arg + o_b, p_motion + 5 * i_v, i_v, b_y, b_x, mask, b_k, H, W, K, ORDER
-    )
-    o_h = i_n * H * W * K + ((b_y * W + b_x) * K)[:, None] + b_k[None, :]
+        p_grad + o_b, p_arg + o_b, p_motion, p_place, p_weight, i_v, b_p, b_mask, b_k, m_k,
+        H * W, K, ORDER, MOST,
+    )  # fmt: skip
+    o_h = i_n * H * W * K + (b_p * K)[:, None] + b_k[None, :]
+    mask = b_mask[:, None] & m_k[None, :]
     tl.store(p_grad_h + o_h, b_g.to(p_grad_h.dtype.element_ty), mask=mask)

@@ -4,9 +4,9 @@ Memory plan. A program owns a tile of pixels and some channels of the pooled ima
 there: it reads slice ν at the four pixels around the place that g(ν) moves from, weighs them, and
 keeps the maximum and its index in registers. Nothing moved is written; the index, one byte for up
 to 256 velocities, is all that the backward pass keeps. That pass gathers too: a pixel of slice ν
-collects from the at most nine pixels of the readout that can have read it, by the weights with
-which they did, where ν won. So gradients are written once, without atomics, and are the same on
-every run. Weights and sums are in float32. Strides are arguments, so a state is read in the layout
+collects from the pixels of the readout that have read it, at most five, by the weights with which
+they did, where ν won; which they are is a small table for all images and channels. So gradients are
+written once, without atomics, and are the same on every run. Weights and sums are in float32. Strides are arguments, so a state is read in the layout
 that it has; gradients are channels-last.
 """
 
@@ -19,6 +19,7 @@ from fernn.groups import SE2
 from fernn.ops._launch import device_of
 from fernn.ops.warp_pool import _kernels
 
+MOST = 5  # pixels of a moved image that read one pixel
 _CHANNELS, _LINE = 128, 256
 
 
@@ -66,6 +67,17 @@ def fill(h: Tensor, motions: Tensor, order: int, pooled: Tensor, arg: Tensor) ->
         )  # fmt: skip
 
 
+def readers(motions: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Which pixels of images moved by motions [V, 5] read a pixel, and by which weights."""
+    shape = (len(motions), MOST, height * width)
+    place, weight = motions.new_empty(shape, dtype=torch.int32), motions.new_empty(shape)
+    with device_of(motions):
+        _kernels.readers_kernel[(-(-height * width // _LINE), len(motions))](
+            motions, place, weight, height, width, MOST=MOST, BP=_LINE, num_warps=4
+        )
+    return place, weight
+
+
 def plan(
     images: int, height: int, width: int, channels: int, tile: tuple[int, int, int] = (4, 4, 4)
 ) -> tuple[tuple[int, int], dict[str, int]]:
@@ -99,8 +111,8 @@ def _pool_backward(grad: Tensor, arg: Tensor, motions: Tensor, order: int) -> Te
     grid, options = plan(batch * velocities, height, width, channels)
     with device_of(grad):
         _kernels.pool_backward_kernel[grid](
-            grad.contiguous(), arg, motions, grad_h, velocities, height, width, channels,
-            ORDER=order, **options,
+            grad.contiguous(), arg, motions, *readers(motions, height, width), grad_h,
+            velocities, height, width, channels, ORDER=order, MOST=MOST, **options,
         )  # fmt: skip
     return grad_h
 
