@@ -14,7 +14,9 @@ import fernn
 from fernn.models import _fused_rotation
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
-HALF = torch.float16 if DEVICE == "cpu" else torch.bfloat16  # the interpreter multiplies no bfloat16
+HALF = (
+    torch.float16 if DEVICE == "cpu" else torch.bfloat16
+)  # the interpreter multiplies no bfloat16
 FLOWS = {
     "turns": fernn.Rotation(count=1, degrees=20),
     "orientations": fernn.Rotation(velocities=[0, 90, -45], group=fernn.SE2(8)),

@@ -35,14 +35,22 @@ class Packed(NamedTuple):
 
     kernel: Tensor
     weight: Tensor
+    adjoint: Tensor
     columns: Tensor
     low_columns: Tensor
+
+
+def adjoint_of(weight: Tensor) -> Tensor:
+    """What the gradient is convolved with: the kernel flipped, with its channels exchanged."""
+    return weight.transpose(0, 1).flip(2, 3).contiguous(memory_format=_LAST)
 
 
 def pack(kernel: Tensor, inner: Tensor, dtype: torch.dtype) -> Packed:
     columns = columns_of(inner)
     weight = kernel.detach().to(dtype).contiguous(memory_format=_LAST)
-    return Packed(kernel, weight, columns, columns.detach().to(dtype).contiguous())
+    return Packed(
+        kernel, weight, adjoint_of(weight), columns, columns.detach().to(dtype).contiguous()
+    )
 
 
 def columns_of(inner: Tensor) -> Tensor:
@@ -75,12 +83,11 @@ def add_and_rectify(
     `conv` may be `out` itself, or hold one image for several in a row; empty `bits` are not wanted.
     """
     images, height, width, channels = out.shape
-    block = _block(channels)
-    pixels = images * height * width
+    block, tiles = _block(channels), -(-height * width // _PIXELS)
     with device_of(out):
-        _kernels.forward_kernel[(-(-pixels // _PIXELS), -(-channels // block))](
+        _kernels.forward_kernel[(images * tiles, -(-channels // block))](
             out if conv is None else conv, out if frames is None else frames, add, out, bits,
-            pixels, height, width, channels, 1 if frames is None else frames.shape[-3],
+            height, width, channels, 1 if frames is None else frames.shape[-3],
             1 if conv is None else images // len(conv),
             CONV=conv is not None, SIDE=side, BT=len(add) if side else _LEAST,
             BITS=bits.numel() > 0, BP=_PIXELS, BK=block, num_warps=4,
@@ -107,6 +114,7 @@ def rectified_gradient(
     rows, across, warps = _TILE if readout is None else _TILE_POOLED
     _, options = plan(images, height, width, channels, (rows, across, warps))
     options["BK"] = block = _block(channels)
+    options["num_stages"] = 3 if readout is None else 1
     tiles = images * -(-height // rows) * -(-width // across)
     programs = min(tiles, _PROGRAMS * _multiprocessors(out))
     image = grad if columns is not None else frames
@@ -154,18 +162,13 @@ def convolve(x: Tensor, weight: Tensor) -> Tensor:
     return torch.conv2d(images(x), weight, padding=weight.shape[-1] // 2).permute(0, 2, 3, 1)
 
 
-def convolve_backward(
-    g: Tensor, x: Tensor, weight: Tensor, need_x: bool, need_weight: bool
-) -> tuple[Tensor, Tensor]:
-    """The gradients of x [N, H, W, C] and of the weight [K, C, k, k], where asked for."""
+def correlate(g: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """The gradient of a weight [K, C, k, k] between x [N, H, W, C] and G [N, H, W, K]: float32."""
     ones, half, none = [1, 1], [weight.shape[-1] // 2] * 2, [0, 0]
-    wanted = [need_x, need_weight, False]
-    grad_x, grad_weight, _ = torch.ops.aten.convolution_backward(
-        images(g), images(x), weight, None, ones, half, ones, False, none, 1, wanted
-    )
-    if need_x:
-        grad_x = grad_x.permute(0, 2, 3, 1)
-    return grad_x, grad_weight
+    gradient: Tensor = torch.ops.aten.convolution_backward(
+        images(g), images(x), weight, None, ones, half, ones, False, none, 1, [False, True, False]
+    )[1]
+    return gradient.to(torch.float32, memory_format=_LAST)
 
 
 @torch.library.custom_op("fernn::comoving_advance", mutates_args=())
@@ -173,6 +176,7 @@ def _advance(
     h: Tensor | None,
     kernel: Tensor,
     weight: Tensor,
+    adjoint: Tensor,
     columns: Tensor,
     low_columns: Tensor,
     frames: Tensor,
@@ -191,9 +195,7 @@ def _advance(
     return out, bits, pooled, arg
 
 
-def _outputs(
-    weight: Tensor, frames: Tensor, pool: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _outputs(weight: Tensor, frames: Tensor, pool: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     (batch, velocities, _, *canvas), channels = frames.shape, len(weight)
     readout = (batch, *canvas, channels) if pool else (0,)
     index = torch.uint8 if velocities <= 256 else torch.int32
@@ -210,6 +212,7 @@ def _(
     h: Tensor | None,
     kernel: Tensor,
     weight: Tensor,
+    adjoint: Tensor,
     columns: Tensor,
     low_columns: Tensor,
     frames: Tensor,
@@ -226,6 +229,7 @@ def _advance_backward(
     grad_pool: Tensor | None,
     h: Tensor | None,
     weight: Tensor,
+    adjoint: Tensor,
     bits: Tensor,
     arg: Tensor,
     frames: Tensor,
@@ -249,9 +253,10 @@ def _advance_backward(
     if h is not None and (need_h or need_kernel):
         if h.shape[1] < g.shape[1]:  # one slice of h fed every ν, so it collects from every ν
             g = g.sum(1, keepdim=True)
-        x, k = convolve_backward(g.flatten(0, 1), h.flatten(0, 1), weight, need_h, need_kernel)
-        grad_h = x.reshape(h.shape) if need_h else grad_h
-        grad_kernel = k.to(torch.float32, memory_format=_LAST) if need_kernel else grad_kernel
+        if need_h:
+            grad_h = convolve(g.flatten(0, 1), adjoint).reshape(h.shape)
+        if need_kernel:
+            grad_kernel = correlate(g.flatten(0, 1), h.flatten(0, 1), weight)
     return grad_h, grad_kernel, grad_columns
 
 
@@ -261,6 +266,7 @@ def _(
     grad_pool: Tensor | None,
     h: Tensor | None,
     weight: Tensor,
+    adjoint: Tensor,
     bits: Tensor,
     arg: Tensor,
     frames: Tensor,
@@ -286,26 +292,27 @@ def _gradients(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    h, kernel, weight, columns, _, frames, motions, order, _ = inputs
+    h, kernel, weight, adjoint, columns, _, frames, motions, order, _ = inputs
     _, bits, _, arg = output
     ctx.mark_non_differentiable(bits, arg)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(h, weight, bits, arg, frames, motions)
+    ctx.save_for_backward(h, weight, adjoint, bits, arg, frames, motions)
     ctx.order, ctx.taps = order, len(columns)
     ctx.dtypes = kernel.dtype, columns.dtype
 
 
 def _backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-    h, weight, bits, arg, frames, motions = ctx.saved_tensors
-    need_h, need_kernel, _, need_columns, *_ = ctx.needs_input_grad
+    h, weight, adjoint, bits, arg, frames, motions = ctx.saved_tensors
+    need_h, need_kernel, _, _, need_columns, *_ = ctx.needs_input_grad
     need_h, need_kernel = need_h and h is not None, need_kernel and h is not None
     grad_h, grad_kernel, grad_columns = _advance_backward(
-        grads[0], grads[2], h, weight, bits, arg, frames, motions, ctx.order, ctx.taps,
+        grads[0], grads[2], h, weight, adjoint, bits, arg, frames, motions, ctx.order, ctx.taps,
         need_h, need_kernel,
     )  # fmt: skip
     return (
         grad_h if need_h else None,
         grad_kernel.to(ctx.dtypes[0]) if need_kernel else None,
+        None,
         None,
         grad_columns.to(ctx.dtypes[1]) if need_columns else None,
         *(None,) * 5,

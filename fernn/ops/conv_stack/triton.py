@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from fernn.ops.comoving_step.triton import (
     add_and_rectify,
+    adjoint_of,
     columns_of,
     convolve,
-    convolve_backward,
+    correlate,
     rectified_gradient,
 )
 
@@ -148,10 +149,10 @@ def _join_backward(
         mask = bits[layer].flatten(0, 1)
         grad_biases.append(rectified_gradient(above, product, None, mask, None, g, side))
         below = states[layer - 1].flatten(0, 1) if layer else seen
-        above, weight = convolve_backward(g, below, low[layer], True, True)
-        grad_weights.append(weight.float())
+        grad_weights.append(correlate(g, below, low[layer]))
+        above = convolve(g, adjoint_of(low[layer])).contiguous()
     assert above is not None
-    return above.contiguous(), grad_weights[::-1], grad_biases[::-1]
+    return above, grad_weights[::-1], grad_biases[::-1]
 
 
 @_join_backward.register_fake
