@@ -38,10 +38,10 @@ class PublishedRotationForecaster(nn.Module):
 
     @classmethod
     def of(cls, model: Forecaster) -> "PublishedRotationForecaster":
-        """The same function as `model`, with a copy of its weights."""
+        """The function of `model` in the lab frame, with a copy of its weights."""
         flow, config = model.flow, model.config
         assert isinstance(flow, Rotation)
-        assert (config["readout"], config["frame"]) == ("published", "lab")
+        assert config["readout"] == "published"
         width, layers = config["hidden_channels"], config["decoder_layers"]
         assert isinstance(width, int)
         assert isinstance(layers, int)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu import row, timing, translation
+from benchmarks.gpu import rotation, row, timing, translation
 from fernn.experiments import records
 
-ROWS = {**translation.ROWS}
+ROWS = {**translation.ROWS, **rotation.ROWS}
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ class Row:
     batch: int = 128
     published_batch: int = 128
     known: tuple[float | None, float | None] = (None, None)  # TF32, autocast: on an H200
+    same: Callable[[nn.Module], nn.Module] | None = None  # whose loss counts, if not `published`'s
     rival: str | None = None  # the row whose published form this one is compared with, if another
     checked: int = 16  # sequences on which the losses are compared
 
@@ -43,7 +44,7 @@ def run(row: Row, rate: float, done: dict[str, dict]) -> dict[str, object]:
     ours = row.ours()
     published = row.published(ours)
     record: dict[str, object] = {
-        "losses": _losses(row, published, ours),
+        "losses": _losses(row, row.same(ours) if row.same else published, ours),
         "flops_per_sequence": row.flops,
         "operators": operators(row, ours),  # the backend that really ran
     }

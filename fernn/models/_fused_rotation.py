@@ -27,8 +27,8 @@ def fits(model: "Forecaster", video: Tensor) -> bool:
     if video.ndim != 5 or rnn.activation != "relu":
         return False
     rnn._check_input("video", video, sequence=True)
-    side = cast(nn.Conv2d, model.decoder[0]).kernel_size[0]  # of all convolutions
-    return choose(rnn.backend, video, side, model.decoder[0].in_channels) == "triton"
+    conv = cast(nn.Conv2d, model.decoder[0])  # all have its kernel size and its channels
+    return choose(rnn.backend, video, conv.kernel_size[0], conv.in_channels) == "triton"
 
 
 def forecast(model: "Forecaster", video: Tensor, horizon: int) -> Tensor:

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from fernn import _check
 from fernn.ops import _backend
 
 __all__ = ["choose"]

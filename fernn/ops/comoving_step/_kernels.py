@@ -69,9 +69,10 @@ def backward_kernel(
     p_grad, p_columns, p_grad_pool, p_arg, p_motion, p_place, p_weight, p_bits, p_frame,
     p_out, p_sum, TILES, V, H, W, K, C,
     GRAD: tl.constexpr, GSIDE: tl.constexpr, POOL: tl.constexpr, ORDER: tl.constexpr,
-    MOST: tl.constexpr, SIDE: tl.constexpr, BT: tl.constexpr, TY: tl.constexpr, TX: tl.constexpr, BK: tl.constexpr,
+    MOST: tl.constexpr, SIDE: tl.constexpr, BT: tl.constexpr,
+    TY: tl.constexpr, TX: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """G = [h > 0]·(gradient of h + the readout's share), [N, H, W, K], and what is added's gradient.
+    """G = [h > 0]·(gradient of h + the readout's share), [N, H, W, K], and the addend's gradient.
 
     GRAD: 0 no gradient of h, 1 a tensor [N, H, W, K], 2 the taps of an image [N, C, H, W] times
     p_columns [BT, K]. SIDE > 0 sums taps of p_frame times G to p_sum [programs, BT, K], SIDE 0 sums
@@ -84,10 +85,7 @@ def backward_kernel(
     b_t = tl.arange(0, BT)
     KB = (K + 7) // 8
     b_kb = tl.program_id(1) * (BK // 8) + tl.arange(0, BK // 8)[None, :]
-    if SIDE > 0:
-        b_sum = tl.zeros((BT, BK), tl.float32)
-    else:
-        b_sum = tl.zeros((BK,), tl.float32)
+    b_sum = tl.zeros((BT, BK) if SIDE > 0 else (BK,), tl.float32)
     if GRAD == 2:
         p_column = p_columns + (b_t * K)[:, None] + b_k[None, :]
         b_u = tl.load(p_column, mask=m_k[None, :], other=0.0)

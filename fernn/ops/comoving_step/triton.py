@@ -66,7 +66,7 @@ def step(
     """The next state, and max_ν ψ(ν)·k_{t+1}(ν) where `motions` [V, 5] say how slices are read.
 
     Shapes: h [B, V or 1, H, W, C], frames [B, V, c, H, W] contiguous in the precision of the states
-    → [B, V, H, W, K], [B, H, W, K]. One slice of h stands for all ν. Without h the step is the first.
+    → [B, V, H, W, K], [B, H, W, K]. One slice of h stands for all ν. No h: the first step.
     """
     pool = motions is not None
     if motions is None:

@@ -87,7 +87,7 @@ def run(
         x = states[layer, frame] if kept else conv
         place = bits[layer, frame] if kept else bits
         add_and_rectify(conv, None, bias, x, place, 0)
-    batch, height, width, channels = seen.shape
+    batch, height, width, _ = seen.shape
     taps = len(biases[-1]) * side * side
     parts = (x.flatten(0, 2) @ low[-1].T)[:, :taps].float()
     parts = parts.reshape(batch, height * width, taps).transpose(1, 2)
@@ -130,7 +130,7 @@ def _(
 def _join_backward(
     grad: Tensor, seen: Tensor, low: list[Tensor], side: int, states: Tensor, bits: Tensor
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    count, channels = grad.shape[:2]
+    channels = grad.shape[1]
     grad_bias = grad.float().sum((0, 2, 3))
     grad = grad.to(seen.dtype).contiguous()
     last = states[-1].flatten(0, 1) if len(low) > 1 else seen

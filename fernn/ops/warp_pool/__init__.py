@@ -1,4 +1,4 @@
-"""`warp_pool`: move every slice by a rigid motion of its own and take the maximum over velocities."""
+"""`warp_pool`: move every slice by a rigid motion and take the maximum over velocities."""
 
 from torch import Tensor
 

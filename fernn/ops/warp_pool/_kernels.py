@@ -142,7 +142,7 @@ def pool_kernel(
     p_h, p_motion, p_pool, p_arg, V, H, W, K, s_hb, s_hv, s_hk, s_hy, s_hx,
     ORDER: tl.constexpr, TY: tl.constexpr, TX: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """h [B, V, K, H, W] in any layout → the maximum of its moved slices and its index, [B, H, W, K]."""
+    """h [B, V, K, H, W] in any layout → the maximum of its moved slices and its index."""
     i_0, tiles = tl.program_id(0), tl.cdiv(H, TY) * tl.cdiv(W, TX)
     i_b = (i_0 // tiles).to(tl.int64)
     b_y, b_x, b_mask = pixels(i_0 % tiles, H, W, TY, TX)

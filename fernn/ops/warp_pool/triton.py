@@ -6,8 +6,8 @@ keeps the maximum and its index in registers. Nothing moved is written; the inde
 to 256 velocities, is all that the backward pass keeps. That pass gathers too: a pixel of slice ν
 collects from the pixels of the readout that have read it, at most five, by the weights with which
 they did, where ν won; which they are is a small table for all images and channels. So gradients are
-written once, without atomics, and are the same on every run. Weights and sums are in float32. Strides are arguments, so a state is read in the layout
-that it has; gradients are channels-last.
+written once, without atomics, and are the same on every run. Weights and sums are in float32.
+Strides are arguments, so a state is read in the layout that it has; gradients are channels-last.
 """
 
 from typing import Any
