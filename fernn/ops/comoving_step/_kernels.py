@@ -27,6 +27,17 @@ def taps_of(p_frame, i_n, b_y, b_x, b_mask, H, W, C, SIDE: tl.constexpr, BT: tl.
 
 
 @triton.jit
+def taps_kernel(p_frame, p_taps, H, W, C, SIDE: tl.constexpr, BT: tl.constexpr, BP: tl.constexpr):
+    """Images [N, C, H, W] → their taps, [N, H·W, BT]."""
+    i_n, i_p, _ = program(H * W, BP)
+    b_q = i_p * BP + tl.arange(0, BP)
+    b_mask = b_q < H * W
+    b_taps = taps_of(p_frame, i_n, b_q // W, b_q % W, b_mask, H, W, C, SIDE, BT)
+    o_tap = i_n * (H * W) * BT + (b_q * BT)[:, None] + tl.arange(0, BT)[None, :]
+    tl.store(p_taps + o_tap, b_taps, mask=b_mask[:, None])
+
+
+@triton.jit
 def forward_kernel(
     p_conv, p_frame, p_add, p_out, p_bits, H, W, K, C, SHARE,
     CONV: tl.constexpr, SIDE: tl.constexpr, BT: tl.constexpr,

@@ -22,7 +22,7 @@ from fernn.ops.comoving_step import _kernels
 from fernn.ops.warp_pool.triton import MOST, fill, plan, readers
 
 _LAST = torch.channels_last
-_PIXELS, _LEAST = 32, 16  # pixels of a program; the fewest rows or columns of a product
+_PIXELS, _LEAST = 64, 16  # pixels of a program; the fewest rows or columns of a product
 _TILE, _TILE_POOLED, _PROGRAMS = (4, 8, 4), (4, 4, 4), 16  # tiles; programs a multiprocessor
 
 
@@ -114,7 +114,7 @@ def rectified_gradient(
     rows, across, warps = _TILE if readout is None else _TILE_POOLED
     _, options = plan(images, height, width, channels, (rows, across, warps))
     options["BK"] = block = _block(channels)
-    options["num_stages"] = 3 if readout is None else 1
+    options["num_stages"] = 1 if readout is None else 3
     tiles = images * -(-height // rows) * -(-width // across)
     programs = min(tiles, _PROGRAMS * _multiprocessors(out))
     image = grad if columns is not None else frames
@@ -133,6 +133,17 @@ def rectified_gradient(
             **options,
         )  # fmt: skip
     return total.sum(0)
+
+
+def taps(image: Tensor, side: int, columns: int) -> Tensor:
+    """What lies under a kernel of side×side at every pixel of [N, C, H, W]: [N·H·W, columns]."""
+    count, channels, height, width = image.shape
+    out = image.new_empty(count * height * width, columns)
+    with device_of(image):
+        _kernels.taps_kernel[(count * -(-height * width // _PIXELS), 1)](
+            image, out, height, width, channels, SIDE=side, BT=columns, BP=_PIXELS, num_warps=4
+        )
+    return out
 
 
 def _taps(image: Tensor | None, columns: Tensor | None, side: int) -> int:

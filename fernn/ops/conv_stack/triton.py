@@ -23,6 +23,7 @@ from fernn.ops.comoving_step.triton import (
     convolve,
     correlate,
     rectified_gradient,
+    taps,
 )
 
 _LAST = torch.channels_last
@@ -88,9 +89,9 @@ def run(
         place = bits[layer, frame] if kept else bits
         add_and_rectify(conv, None, bias, x, place, 0)
     batch, height, width, _ = seen.shape
-    taps = len(biases[-1]) * side * side
-    parts = (x.flatten(0, 2) @ low[-1].T)[:, :taps].float()
-    parts = parts.reshape(batch, height * width, taps).transpose(1, 2)
+    many = len(biases[-1]) * side * side
+    parts = (x.flatten(0, 2) @ low[-1].T)[:, :many].float()
+    parts = parts.reshape(batch, height * width, many).transpose(1, 2)
     image = F.fold(parts, (height, width), side, padding=side // 2)
     return (image + biases[-1][:, None, None].float()).to(seen.dtype)
 
@@ -134,14 +135,12 @@ def _join_backward(
     grad_bias = grad.float().sum((0, 2, 3))
     grad = grad.to(seen.dtype).contiguous()
     last = states[-1].flatten(0, 1) if len(low) > 1 else seen
-    unfolded = F.unfold(grad, side, padding=side // 2)  # [N, C·taps, H·W], the taps of `grad`
-    taps = unfolded.shape[1]
-    unfolded = F.pad(unfolded, (0, 0, 0, len(low[-1]) - taps)).transpose(1, 2).flatten(0, 1)
-    columns = (unfolded.T.contiguous() @ last.flatten(0, 2)).float()[:taps]
+    patches = taps(grad, side, len(low[-1]))  # [N·H·W, taps·C]
+    columns = (patches.T @ last.flatten(0, 2)).float()[: channels * side * side]
     weight = columns.reshape(channels, side, side, -1).permute(0, 3, 1, 2).flip(2, 3)
     grad_weights, grad_biases = [weight.contiguous()], [grad_bias]
     if len(low) == 1:
-        return (unfolded @ low[-1]).reshape(seen.shape), grad_weights, grad_biases
+        return (patches @ low[-1]).reshape(seen.shape), grad_weights, grad_biases
     above: Tensor | None = grad
     for layer in reversed(range(len(low) - 1)):
         g = torch.empty_like(seen)
