@@ -68,14 +68,16 @@ def test_forecast_in_half_precision_under_autocast() -> None:
     with torch.autocast(DEVICE, HALF):
         plain, got = model(video, 2), _fused_rotation.forecast(model, video, 2)
     assert got.dtype == plain.dtype == HALF
-    assert error(got, want, norm=2) < TOLERANCE[torch.bfloat16]
-    mine, theirs = (
+    # As near to float32 as plain torch is in the same precision, or nearer.
+    near = TOLERANCE[torch.bfloat16]
+    assert error(got, want, norm=2) < max(near, 2 * error(plain, want, norm=2))
+    mine, rough, theirs = (
         torch.autograd.grad((x - target).square().mean(), list(model.parameters()))
-        for x in (got, want)
+        for x in (got, plain, want)
     )
     assert all(a.dtype == torch.float32 for a in mine)
-    near = 5 * TOLERANCE[torch.bfloat16]  # a product of many rounded factors
-    assert all(error(a, b, norm=2) < near for a, b in zip(mine, theirs, strict=True))
+    for a, r, b in zip(mine, rough, theirs, strict=True):
+        assert error(a, b, norm=2) < max(near, 2 * error(r, b, norm=2))
 
 
 def test_forecast_compiles_into_one_graph() -> None:

@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fernn.ops.comoving_step.triton import (
+from fernn.ops.comoving_step._passes import (
+    LAST,
     add_and_rectify,
     adjoint_of,
     columns_of,
@@ -25,8 +26,6 @@ from fernn.ops.comoving_step.triton import (
     rectified_gradient,
     taps,
 )
-
-_LAST = torch.channels_last
 
 
 class Packed(NamedTuple):
@@ -51,7 +50,7 @@ def pack(stack: nn.Sequential, dtype: torch.dtype) -> Packed:
     convolutions = [layer for layer in stack if isinstance(layer, nn.Conv2d)]
     weights = [c.weight for c in convolutions]
     biases = [cast(Tensor, c.bias) for c in convolutions]
-    low = [w.detach().to(dtype).contiguous(memory_format=_LAST) for w in weights[:-1]]
+    low = [w.detach().to(dtype).contiguous(memory_format=LAST) for w in weights[:-1]]
     low.append(_columns(weights[-1].detach()).to(dtype).contiguous())
     return Packed(weights, biases, low, [b.detach() for b in biases])
 
