@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu import row, streaming, timing, translation, velocities
+from benchmarks.gpu import rotation, row, streaming, timing, translation, velocities
 from fernn.experiments import records
 
-ROWS = {**translation.ROWS}
+ROWS = {**translation.ROWS, **rotation.ROWS}
 
 
 def main() -> None:

@@ -33,7 +33,9 @@ class Row:
     batch: int = 128
     published_batch: int = 128
     known: tuple[float | None, float | None] = (None, None)  # TF32, autocast: on an H200
+    same: Callable[[nn.Module], nn.Module] | None = None  # whose loss counts, if not `published`'s
     rival: str | None = None  # the row whose published form this one is compared with, if another
+    published_runs: int = 8
     checked: int = 16  # sequences on which the losses are compared
 
 
@@ -43,7 +45,7 @@ def run(row: Row, rate: float, done: dict[str, dict]) -> dict[str, object]:
     ours = row.ours()
     published = row.published(ours)
     record: dict[str, object] = {
-        "losses": _losses(row, published, ours),
+        "losses": _losses(row, row.same(ours) if row.same else published, ours),
         "flops_per_sequence": row.flops,
         "operators": operators(row, ours),  # the backend that really ran
     }
@@ -52,7 +54,14 @@ def run(row: Row, rate: float, done: dict[str, dict]) -> dict[str, object]:
             record[form] = (
                 done[row.rival][form]
                 if row.rival
-                else _timed(row, published, row.published_batch, autocast, graph=False, runs=8)
+                else _timed(
+                    row,
+                    published,
+                    row.published_batch,
+                    autocast,
+                    graph=False,
+                    runs=row.published_runs,
+                )
             )
     del published
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=True, benchmark=False):

@@ -10,7 +10,7 @@ from torch import Tensor
 from fernn import _check
 from fernn.groups._base import Group
 from fernn.groups._lattice import Lattice, gather
-from fernn.groups._steerable import rotated_basis
+from fernn.groups._steerable import basis_on, rotated_basis
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class SE2(Group):
         """Whether a turn by `degrees` is one of the N orientations."""
         steps = degrees * self.orientations / 360.0
         return abs(steps - round(steps)) < 1e-9
+
+    def rigid(self, element: Tensor) -> Tensor:
+        """Elements [..., 3] as (cosine, sine, rows, columns), exact at quarter turns: float64."""
+        degrees, *move = element.double().unbind(-1)
+        return torch.stack([*_cos_sin(degrees), *move], -1)
 
     def act(self, x: Tensor, element: Tensor, *, features: bool = False) -> Tensor:
         _check.floating("x", x)
@@ -93,7 +98,7 @@ class SE2(Group):
         """U(R_θ⁻¹x) for lifting, W(θ'−θ, R_θ⁻¹x) between features; θ, θ' index output and input."""
         if self.order == 1:
             return weight
-        basis = rotated_basis(kernel_size, self.order).to(weight)
+        basis = basis_on(kernel_size, self.order, weight.device).to(weight)
         if lifting:
             return torch.einsum("oib,bryx->oriyx", weight, basis).flatten(0, 1)
         turn = torch.arange(self.order, device=weight.device)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fernn import _check
 from fernn.flows import Flow, Translation
-from fernn.models import _fused
+from fernn.models import _fused, _fused_rotation
 from fernn.nn import FlowPool, FlowRNN
 
 READOUTS = ("transported", "published")
@@ -99,6 +99,8 @@ class Forecaster(nn.Module):
         _check.count("horizon", horizon, least=1)
         if _fused.fits(self, video):
             return _fused.forecast(self, video, horizon)
+        if _fused_rotation.fits(self, video):
+            return _fused_rotation.forecast(self, video, horizon)
         kernels = self.rnn.kernels()
         state = self.rnn.observe(video, kernels=kernels)
         published = self.readout == "published"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report
-from benchmarks.gpu import row, translation
+from benchmarks.gpu import rotation, row, translation
 
 _RECORD = Path(report.__file__).parent / "results" / "gpu.json"
 
@@ -62,3 +62,12 @@ def test_report_prints_the_record_and_what_was_refused() -> None:
     refusing["refusals"] = ["losses differ"]
     assert "No ratio for G-RNN: losses differ." in report.table(refused)
     assert "refused" in report.table(refused)
+
+
+def test_rotation_rows_count_their_arithmetic_and_follow_their_rival() -> None:
+    assert rotation.flops(128) == pytest.approx(289e9, rel=2e-3)
+    assert rotation.flops(32 * 36) == pytest.approx(23.3e12, rel=2e-3)
+    names = list(rotation.ROWS)
+    for index, name in enumerate(names):
+        rival = rotation.ROWS[name].rival
+        assert rival is None or rival in names[:index]
