@@ -48,7 +48,7 @@ def forecast(
     [V, 2] from `reduce_shift`, `ahead` 1 for the transported readout and 0 for the published one.
     """
     keep = torch.is_grad_enabled()
-    out = _forecast(video, inner, kernel, decoder, shift, horizon, ahead, dtype, keep)[0]
+    out: Tensor = _forecast(video, inner, kernel, decoder, shift, horizon, ahead, dtype, keep)[0]
     return out[..., : video.shape[2]].permute(1, 0, 4, 2, 3)
 
 
@@ -67,14 +67,14 @@ def _forecast(
     made = _outputs(video, inner, kernel, decoder, shift, horizon, ahead, dtype, keep)
     out, patches, first, states, bits, readouts, args, hidden, hidden_bits = made
     (_, frames, channels, *canvas), times = video.shape, len(patches)
-    weight, layers, columns = kernel_of(kernel, dtype), _layers(decoder, dtype), _columns(inner)
-    columns, taps = columns.T.to(dtype), _taps(inner, video)
+    weight, layers = kernel_of(kernel, dtype), _layers(decoder, dtype)
+    columns, taps = _columns(inner).to(dtype), _taps(inner, video)
     at, still = _positions(shift, times + ahead, canvas), torch.zeros_like(shift[:1])
 
     pixels = video.to(dtype).permute(1, 0, 3, 4, 2).flatten(2, 3)  # [T, B, H·W, C]
     patches[:frames] = pixels[:, :, taps].flatten(3)
-    drives = list((patches[:frames] @ columns).unflatten(2, canvas))  # [B, H, W, K] each
-    torch.clamp(drives[0][:, None], min=0, out=first)
+    ones = F.pad(patches.new_ones(1, *canvas, 1), (0, _PATCH - 1))
+    torch.clamp((patches[0] @ columns.T).view(first.shape), min=0, out=first)
     halo = _step.fill_halo(first, _step.empty_halo(first, weight, 1, len(weight)))
     halos = [_step.empty_halo(first, weight, len(shift), len(weight)) for _ in range(2)]
     rooms = [_step.empty_halo(first, layers[0][0], 1, len(weight)) for _ in range(2)]
@@ -85,9 +85,9 @@ def _forecast(
                 patches[t] = out[index - 1].flatten(1, 2)[:, taps, :channels].flatten(2)
             else:
                 patches[t] = patches[t - 1]  # the published form feeds the last frame twice
-            drives.append((patches[t] @ columns).unflatten(1, canvas))
         now = (t - 1) % len(states)
-        _advance(halo, weight, drives[t], at[t], states[now], halos[t % 2], bits[now])
+        wide = patches[t].unflatten(1, canvas).repeat(1, 2, 2, 1)  # wherever a slice has gone
+        _advance(halo, weight, wide, columns, at[t], states[now], halos[t % 2], bits[now])
         halo = halos[t % 2]
         if index >= 0:
             now, state = index % len(readouts), states[now].permute(0, 1, 4, 2, 3)
@@ -95,12 +95,13 @@ def _forecast(
             x = _step.fill_halo(readouts[now][:, None], rooms[0])
             for i, (layer, bias) in enumerate(layers[:-1]):
                 room = rooms[(i + 1) % 2]
-                _advance(x, layer, bias, still, hidden[i, now], room, hidden_bits[i, now])
+                _advance(x, layer, ones, bias, still, hidden[i, now], room, hidden_bits[i, now])
                 x = room
             layer, bias = layers[-1]
             frame = _step.Frame(still, still)
-            _step.forward(convolve(x, layer), _drive(bias), frame, "identity", out[index, :, None])
-    return made
+            drive = bias[None, None, :, 0, None, None]
+            _step.forward(convolve(x, layer), drive, frame, "identity", out[index, :, None])
+    return made  # type: ignore[no-any-return]  # a decorator hides the type
 
 
 @_forecast.register_fake
@@ -172,9 +173,7 @@ def _forecast_backward(
     halo: Tensor | None = None
     for t in reversed(range(1, times)):  # G of state t + 1, to stand beside state t
         slot, index = (t - 2) % several, t - times + len(readouts)
-        pool = (
-            _step.Pool(grad_readouts[index], args[index], at[t + ahead]) if index >= 0 else None
-        )
+        pool = _step.Pool(grad_readouts[index], args[index], at[t + ahead]) if index >= 0 else None
         grad_columns += _retreat(halo, adjoint, pool, bits[t - 1], at[t], patches[t], ring[slot])
         halo = ring[slot]
         if slot == 0 and t > 1:
@@ -227,14 +226,22 @@ def _decoder_backward(
 
 
 def _advance(
-    halo: Tensor, weight: Tensor, drive: Tensor, at: Tensor, h: Tensor, new: Tensor, bits: Tensor
+    halo: Tensor,
+    weight: Tensor,
+    patches: Tensor,
+    columns: Tensor,
+    at: Tensor,
+    h: Tensor,
+    new: Tensor,
+    bits: Tensor,
 ) -> None:
-    """h = ReLU(W ⋆ h_t + drive), with its halo buffer and bits; drive [B, H, W, K] or a bias [K]."""
-    if _hopper.fits(halo, weight, h):
-        _hopper.advance(halo, weight, drive, at, h, new, bits)
+    """h = ReLU(W ⋆ h_t + drive), its halo buffer and bits; the drive is patches times columns."""
+    if _hopper.fits(halo, weight, columns, h):
+        _hopper.advance(halo, weight, patches, columns, at, h, new, bits)
         return
+    drive = (patches[:, : h.shape[2], : h.shape[3]] @ columns.T).permute(0, 3, 1, 2)[:, None]
     frame = _step.Frame(torch.zeros_like(at), at)
-    _step.forward(convolve(halo, weight), _drive(drive), frame, "relu", h, new, bits)
+    _step.forward(convolve(halo, weight), drive, frame, "relu", h, new, bits)
 
 
 def _retreat(
@@ -250,8 +257,6 @@ def _retreat(
 
     `halo` is the next state's G, None for the last state. Without patches the drive was a bias.
     """
-    if halo is not None and _hopper.fits(halo, adjoint, bits):
-        return _hopper.retreat(halo, adjoint, pool, bits, at, patches, new)
     grad = None if halo is None else convolve(halo, adjoint)
     summed = new.new_empty(len(new), 1, *bits.shape[2:4], new.shape[4])
     frame = _step.Frame(torch.zeros_like(at), at)
@@ -314,14 +319,10 @@ def _filled(weight: Tensor) -> Tensor:
 
 
 def _layers(decoder: list[Tensor], dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:
-    filled = [_filled(x) for x in decoder]
-    return [(kernel_of(w, dtype), b) for w, b in zip(filled[::2], filled[1::2], strict=True)]
-
-
-def _drive(drive: Tensor) -> Tensor:
-    """[B, H, W, K] or [K] as a step takes it: [B, 1, K, H, W]."""
-    image = drive if drive.ndim == 4 else drive[None, None, None]
-    return image.permute(0, 3, 1, 2)[:, None]
+    """The kernel of every convolution, and its bias as columns whose patches are ones."""
+    weights = [kernel_of(_filled(w), dtype) for w in decoder[::2]]
+    biases = [F.pad(_filled(b)[:, None], (0, _PATCH - 1)).to(dtype) for b in decoder[1::2]]
+    return list(zip(weights, biases, strict=True))
 
 
 def _unflip(grad_adjoint: Tensor) -> Tensor:

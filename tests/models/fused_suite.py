@@ -15,18 +15,26 @@ from fernn.models import _fused
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
 
-@pytest.mark.parametrize("layers", [0, 2])
-@pytest.mark.parametrize(("readout", "frames"), [("published", 3), ("transported", 2)])
+@pytest.mark.parametrize(
+    ("readout", "frames", "layers", "channels"),
+    [("published", 3, 2, 1), ("transported", 2, 2, 1), ("published", 2, 0, 3)],
+)
 def test_forecast_equals_forward(
-    readout: str, frames: int, layers: int, monkeypatch: pytest.MonkeyPatch
+    readout: str, frames: int, layers: int, channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Predictions and all gradients; with one image a group, weight gradients come in pairs."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     flow = fernn.Translation(velocities=[(0, 0), (1, -2), (-1, 1)])
     model = fernn.Forecaster(
-        flow=flow, hidden_channels=8, decoder_layers=layers, readout=readout, backend="lean"
+        flow=flow,
+        in_channels=channels,
+        hidden_channels=8,
+        decoder_layers=layers,
+        readout=readout,
+        backend="lean",
     ).to(DEVICE)
-    video = torch.rand(1, frames, 1, 3, 4, device=DEVICE)
-    target = torch.rand(1, 3, 1, 3, 4, device=DEVICE)
+    video = torch.rand(2, frames, channels, 3, 4, device=DEVICE)
+    target = torch.rand(2, 3, channels, 3, 4, device=DEVICE)
     predictions, gradients = [], []
     for forward in (model.forward, lambda *args: _fused.forecast(model, *args)):
         predicted = forward(video, 3)

@@ -90,7 +90,7 @@ def backward(
     halo: Tensor,
     grad_drive: Tensor,
 ) -> None:
-    """Fill G with its halo, [B, V, H + 2r, W + 2r, K], and the drive's gradient [B, 1 or V, H, W, K].
+    """Fill G with its halo, [B, V, H + 2r, W + 2r, K], and the drive's gradient, [B, 1 or V, …].
 
     `grad` is that of the state, `out` what σ' is read from: the bits for ReLU, else the state.
     """

@@ -34,7 +34,7 @@ def flow_step(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor, activatio
     if row:
         h, drive, kernel = h.unsqueeze(3), drive.unsqueeze(3), kernel.unsqueeze(2)
     h = h.permute(0, 1, 3, 4, 2).contiguous()
-    out, _ = _advance(h, kernel, drive, reduce_shift(shift, h.shape[2:4]), activation)
+    out: Tensor = _advance(h, kernel, drive, reduce_shift(shift, h.shape[2:4]), activation)[0]
     out = out.permute(0, 1, 4, 2, 3)
     return out.squeeze(3) if row else out
 
@@ -63,9 +63,15 @@ def _outputs(
 
 @torch.library.custom_op("fernn::flow_step_backward", mutates_args=())
 def _advance_backward(
-    grad: Tensor, h: Tensor, kernel: Tensor, out: Tensor, shift: Tensor, drives: int, activation: str
+    grad: Tensor,
+    h: Tensor,
+    kernel: Tensor,
+    out: Tensor,
+    shift: Tensor,
+    drives: int,
+    activation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    grad_h, grad_kernel, grad_drive = _gradients(grad, h, kernel, out, shift, drives, activation)
+    grad_drive = _gradients(grad, h, kernel, out, shift, drives, activation)[2]
     adjoint = adjoint_of(kernel, h.dtype)
     halo = _step.empty_halo(h, kernel, len(shift), len(kernel))
     frame = _step.Frame(shift, torch.zeros_like(shift))
@@ -78,7 +84,13 @@ def _advance_backward(
 
 @_advance_backward.register_fake
 def _gradients(
-    grad: Tensor, h: Tensor, kernel: Tensor, out: Tensor, shift: Tensor, drives: int, activation: str
+    grad: Tensor,
+    h: Tensor,
+    kernel: Tensor,
+    out: Tensor,
+    shift: Tensor,
+    drives: int,
+    activation: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return (
         torch.empty_like(h),
