@@ -10,10 +10,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu import row, timing, translation
+from benchmarks.gpu import clips, mixing, row, timing, translation
 from fernn.experiments import records
 
-ROWS = {**translation.ROWS}
+ROWS = {**translation.ROWS, **clips.ROWS, **mixing.ROWS}
 
 
 def main() -> None:
