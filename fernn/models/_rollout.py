@@ -309,8 +309,8 @@ def _columns(kernel: Tensor) -> Tensor:
 
 def _positions(shift: Tensor, times: int, canvas: Sequence[int]) -> Tensor:
     """How far slice ν has gone at every time: [S, V, 2], int32."""
-    steps = torch.arange(times, device=shift.device)[:, None, None]
-    return (steps * shift % torch.tensor(canvas, device=shift.device)).int()
+    gone = torch.arange(times, device=shift.device)[:, None, None] * shift
+    return torch.stack([gone[..., axis] % size for axis, size in enumerate(canvas)], -1).int()
 
 
 def _filled(weight: Tensor) -> Tensor:
