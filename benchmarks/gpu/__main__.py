@@ -10,10 +10,19 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu import rotation, row, streaming, timing, translation, velocities
+from benchmarks.gpu import (
+    clips,
+    mixing,
+    rotation,
+    row,
+    streaming,
+    timing,
+    translation,
+    velocities,
+)
 from fernn.experiments import records
 
-ROWS = {**translation.ROWS, **rotation.ROWS}
+ROWS = {**translation.ROWS, **rotation.ROWS, **mixing.ROWS, **clips.ROWS}
 
 
 def main() -> None:
