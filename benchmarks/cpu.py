@@ -29,7 +29,7 @@ REPEATS = 3
 
 def published(rnn: FlowRNN, video: Tensor) -> Tensor:
     """All states of the published loop, with the weights of `rnn`."""
-    form = PublishedForecaster(SETTINGS["radius"], len(next(rnn.parameters())), decoder_layers=0)
+    form = PublishedForecaster(rnn.flow, len(next(rnn.parameters())), decoder_layers=0)
     form.inner.weight, form.recurrent.weight = rnn.parameters()
     h = video.new_zeros(len(video), len(rnn.flow), form.hidden_channels, *video.shape[3:])
     states = []

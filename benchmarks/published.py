@@ -22,10 +22,11 @@ class PublishedForecaster(nn.Module):
     fed twice, later steps are fed the previous prediction with its gradient stopped.
     """
 
-    def __init__(self, radius: int, hidden_channels: int = 128, decoder_layers: int = 4) -> None:
+    def __init__(
+        self, flow: Translation, hidden_channels: int = 128, decoder_layers: int = 4
+    ) -> None:
         super().__init__()
-        span = range(-radius, radius + 1)
-        self.velocities = [(rows, columns) for rows in span for columns in span]
+        self.velocities = [tuple(velocity) for velocity in flow.velocities.tolist()]
         self.hidden_channels = hidden_channels
         self.inner = nn.Conv2d(1, hidden_channels, 3, bias=False)
         self.recurrent = nn.Conv2d(hidden_channels, hidden_channels, 3, bias=False)
@@ -38,12 +39,10 @@ class PublishedForecaster(nn.Module):
         flow, config = model.flow, model.config
         assert isinstance(flow, Translation)
         assert config["readout"] == "published"
-        radius = int(flow.velocities.abs().max())
-        assert flow == Translation(radius=radius)
         width, layers = config["hidden_channels"], config["decoder_layers"]
         assert isinstance(width, int)
         assert isinstance(layers, int)
-        copy = cls(radius, width, layers)
+        copy = cls(flow, width, layers)
         weights = model.state_dict()
         names = {"inner.weight": "rnn.layers.0.input.weight"}
         names["recurrent.weight"] = "rnn.layers.0.recurrent.weight"
@@ -62,13 +61,17 @@ class PublishedForecaster(nn.Module):
         predictions = []
         for _ in range(horizon):
             h = self.step(h, frame)
-            x = h.max(dim=1).values
-            for index, conv in enumerate(self.decoder):
-                x = conv(_pad(x))
-                x = F.relu(x) if index + 1 < len(self.decoder) else x
-            predictions.append(x)
-            frame = x.detach()
+            predictions.append(self.read(h))
+            frame = predictions[-1].detach()
         return torch.stack(predictions, 1)
+
+    def read(self, h: Tensor) -> Tensor:
+        """h_t [B, V, K, H, W] → the frame that it forecasts, [B, 1, H, W]."""
+        x = h.max(dim=1).values
+        for index, conv in enumerate(self.decoder):
+            x = conv(_pad(x))
+            x = F.relu(x) if index + 1 < len(self.decoder) else x
+        return x
 
     def step(self, h: Tensor, frame: Tensor) -> Tensor:
         """h_t [B, V, K, H, W] and a frame [B, 1, H, W] → h_{t+1}."""

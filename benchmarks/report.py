@@ -1,4 +1,4 @@
-"""The GPU record as a Markdown table: `python -m benchmarks.report [FILE]`."""
+"""The GPU record as Markdown tables: `python -m benchmarks.report [FILE]`."""
 
 import argparse
 import json
@@ -48,6 +48,20 @@ def table(record: dict) -> str:
     return "\n".join(lines)
 
 
+def streaming(record: dict) -> str:
+    """One frame at batch 1: from the call until the forecast is there."""
+    head = ["One frame, batch 1", "Published, TF32", "Published, autocast", "Ours"]
+    lines = [_line([*head, "× TF32", "× autocast"]), _line(["---"] * 6)]
+    measured = record["streaming"]
+    for suffix, name in (("", "a step, read out"), ("_two_steps", "two steps, as published")):
+        forms = ("published_tf32", "published_autocast", "ours")
+        times = [f"{measured[form + suffix]['median_us']:,.0f} µs" for form in forms]
+        ratios = [_ratio(measured, f"times_{form}{suffix}") for form in forms[:2]]
+        lines.append(_line([name, *times, *ratios]))
+    lines += [f"No ratio: {reason}." for reason in measured["refusals"]]
+    return "\n".join(lines)
+
+
 def _rate(form: dict) -> float:
     return form["sequences_per_second"]
 
@@ -67,7 +81,10 @@ def _line(cells: list[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("record", nargs="?", type=Path, default=_RECORD)
-    print(table(json.loads(parser.parse_args().record.read_text(encoding="utf-8"))))
+    record = json.loads(parser.parse_args().record.read_text(encoding="utf-8"))
+    print(table(record))
+    if "streaming" in record:  # records of old have none
+        print("\n" + streaming(record))
 
 
 if __name__ == "__main__":

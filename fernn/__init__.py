@@ -2,7 +2,7 @@
 
 from fernn.flows import RigidMotion, Rotation, Translation
 from fernn.groups import SE2
-from fernn.models import Classifier, Forecaster, load, save
+from fernn.models import Classifier, Forecaster, Stream, load, save
 from fernn.nn import Cell, ConvGRU, FlowEquivariant, FlowPool, FlowRNN
 from fernn.verify import assert_flow_equivariant, verify
 
@@ -19,6 +19,7 @@ __all__ = [
     "Forecaster",
     "RigidMotion",
     "Rotation",
+    "Stream",
     "Translation",
     "assert_flow_equivariant",
     "load",

@@ -105,7 +105,7 @@ def load_digits(root: str | os.PathLike[str] | None = None, train: bool = True) 
     images_file, labels_file = (EMBEDDED if root is None else OFFICIAL)[0 if train else 2 :][:2]
     images = images_file.read(_find(folder, images_file.name))
     labels = labels_file.read(_find(folder, labels_file.name))
-    whose = "embedded MNIST subset" if root is None else f"MNIST in {folder}"
+    whose = "embedded MNIST subset" if root is None else "MNIST"
     return Digits(
         images=torch.from_numpy(images),
         labels=torch.from_numpy(labels).to(torch.int64),

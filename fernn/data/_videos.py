@@ -17,6 +17,9 @@ from fernn.data._random import Stream, permutation, seeded, words
 # Pixels that one call of `flow.act` makes: on a CPU its temporaries then stay in the cache, on a
 # GPU they stay below some gigabytes.
 _PIXELS = {"cpu": 1 << 18, "cuda": 1 << 26}
+# Sequences of an epoch that are made at once: on a GPU the launches take as long for one as for
+# hundreds, and a small model would wait for them.
+_AT_ONCE = {"cpu": 1, "cuda": 512}
 
 
 class Batch(NamedTuple):
@@ -107,13 +110,22 @@ class Videos(Dataset[Batch], ABC):
                 f"`batch_size` must be at most {len(self) // world_size} with `drop_last`, the "
                 f"sequences of {self.split!r} for each of {world_size} ranks, got {batch_size}."
             )
-        parts = [part for part in share[rank::world_size].split(batch_size) if len(part)]
-        if _check.count("start", start, least=0) > len(parts):
+        share = share[rank::world_size]
+        batches = -(-len(share) // batch_size)
+        if _check.count("start", start, least=0) > batches:
             raise ValueError(
-                f"`start` must be at most {len(parts)}, the batches of this epoch, got {start}: "
+                f"`start` must be at most {batches}, the batches of this epoch, got {start}: "
                 "resume with the batch size and world size that the position was counted in."
             )
-        return (self.batch(part, epoch) for part in parts[start:])
+        return self._made(share[start * batch_size :], batch_size, epoch)
+
+    def _made(self, indices: Tensor, batch_size: int, epoch: int) -> Iterator[Batch]:
+        """The items in batches, several of which may be made at once."""
+        at_once = max(1, _AT_ONCE.get(self.device.type, 1) // batch_size)
+        for many in indices.split(batch_size * at_once) if len(indices) else ():
+            made = self.batch(many, epoch)
+            for tensors in zip(*(tensor.split(batch_size) for tensor in made), strict=True):
+                yield Batch(*tensors)
 
     def _order(self, epoch: int, shuffle: bool) -> Tensor:
         if not shuffle:

@@ -77,13 +77,15 @@ def optimizer_tensors(optimizer: Optimizer) -> tuple[dict[str, Tensor], list[dic
 def load_optimizer(
     optimizer: Optimizer, tensors: Mapping[str, Tensor], groups: list[dict[str, Any]]
 ) -> None:
-    """Put back what `optimizer_tensors` gave."""
+    """Put back what `optimizer_tensors` gave, but for how this device takes a step."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in part(tensors, "optimizer/").items():
         index, _, name = key.partition("/")
         state.setdefault(int(index), {})[name] = value
     # JSON has no tuples, and Adam's betas are one.
     plain = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in groups]
+    for group, own in zip(plain, optimizer.param_groups, strict=True):
+        group["fused"] = own["fused"]
     optimizer.load_state_dict({"state": state, "param_groups": plain})
 
 

@@ -7,23 +7,24 @@ ends where an uninterrupted one does, to the bit on a CPU.
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fernn.data import Batch, Videos
-from fernn.experiments import objective, runs
+from fernn.data import Videos
+from fernn.experiments import runs
+from fernn.experiments.ahead import Told, made_aside
 from fernn.experiments.board import Board
 from fernn.experiments.fabric import Fabric
 from fernn.experiments.progress import Report
 from fernn.experiments.recipes import Recipe
 from fernn.experiments.state import Progress, State
+from fernn.experiments.step import Stepper, adam
 from fernn.models import save
-
-T = TypeVar("T")
 
 
 class DivergedError(ValueError):
@@ -76,13 +77,15 @@ class Loop:
                     "are synchronised between GPUs alone."
                 )
             built = nn.SyncBatchNorm.convert_sync_batchnorm(built)
-        adam = torch.optim.Adam(built.parameters(), lr=recipe.training.learning_rate)
-        self.model, self.optimizer = fabric.setup(built, adam)
+        optimizer = adam(fabric, built.parameters(), recipe.training.learning_rate)
+        self.model, stepped = fabric.setup(built, optimizer)
         self.module: nn.Module = self.model.module
         micro = min(micro_batch or batch, self.local_batch)
         self.progress = Progress(micro_batch=micro, source=source)
-        scaler = getattr(fabric.strategy.precision, "scaler", None)
-        self.state = State(self.module, adam, scaler, fabric.device, self.progress)
+        self.stepper = Stepper(fabric, recipe, self.model, stepped, self.progress, report)
+        self.state = State(
+            self.module, optimizer, self.stepper.scaler, fabric.device, self.progress
+        )
         self.save_seconds, self._saved = 60 * save_minutes, time.monotonic()
         self._board = Board(folder / runs.BOARD, report.say) if fabric.is_global_zero else None
 
@@ -112,42 +115,44 @@ class Loop:
             world_size=self.fabric.world_size,
             start=progress.batch,
         )
-        begun = time.monotonic()
-        for batch in batches:
-            loss, stop = self._step(batch)
-            now = time.monotonic()
-            progress.train_seconds += now - begun
-            begun = now
-            progress.step += 1
-            progress.batch += 1
-            progress.loss_sum += loss
-            progress.sequences += self.recipe.training.batch_size
-            self.report.step(progress.step, loss, progress.sequences / progress.train_seconds)
-            if stop:
-                self._save()
-                raise Interrupted
-            last = progress.batch == self.batches  # the end of the epoch saves by itself
-            if not last and now - self._saved >= self.save_seconds:
-                self._save()
-                begun = time.monotonic()
+        self._begun, stop = time.monotonic(), False
+        waiting: deque[Told] = deque()
+        for batch in made_aside(batches, self.fabric.device):
+            rate = self.recipe.training.rate(progress.step + len(waiting), self.steps)
+            waiting.append(self.stepper.take(batch, rate, self.stop()))
+            if len(waiting) > self.stepper.ahead:
+                stop = self._settle(waiting.popleft())
+            if stop or time.monotonic() - self._saved >= self.save_seconds:
+                while waiting:
+                    stop |= self._settle(waiting.popleft())
+                self._save_unless_last(stop)
+        while waiting:
+            stop |= self._settle(waiting.popleft())
+        self._save_unless_last(stop)
 
-    def _step(self, batch: Batch) -> tuple[float, bool]:
-        """One step of the optimiser: the loss, and whether to stop after it.
+    def _save_unless_last(self, stop: bool) -> None:
+        """Save, and stop where that is wished; the end of an epoch saves by itself."""
+        if stop or self.progress.batch < self.batches:
+            self._save()
+            self._begun = time.monotonic()
+        if stop:
+            raise Interrupted
 
-        Weights change only when loss and gradient are finite on every rank.
-        """
-        self.optimizer.zero_grad()
-        mean = self._fitting(lambda: self._gradients(batch))
-        norm = self._norm()
-        told = torch.stack([mean, norm, mean.new_tensor(float(self.stop()))])
-        loss, norm_value, stop = self._reduced(told, "mean")
-        if not math.isfinite(loss) or not math.isfinite(norm_value):
+    def _settle(self, told: Told) -> bool:
+        """A step is done: keep its numbers; whether somebody wishes to stop."""
+        progress = self.progress
+        loss, norm, stop = told.read()
+        if not math.isfinite(loss) or not math.isfinite(norm):
             self._diverged("loss" if not math.isfinite(loss) else "gradient")
-        rate = self.recipe.training.rate(self.progress.step, self.steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        return loss, stop > 0
+        now = time.monotonic()
+        progress.train_seconds += now - self._begun
+        self._begun = now
+        progress.step += 1
+        progress.batch += 1
+        progress.loss_sum += loss
+        progress.sequences += self.recipe.training.batch_size
+        self.report.step(progress.step, loss, progress.sequences / progress.train_seconds)
+        return stop > 0
 
     def _reduced(self, values: Tensor, how: str) -> list[float]:
         """A few numbers over all ranks."""
@@ -155,59 +160,9 @@ class Loop:
         assert isinstance(reduced, Tensor)
         return [float(value) for value in reduced.tolist()]
 
-    def _gradients(self, batch: Batch) -> Tensor:
-        """The mean loss of the batch; its gradient is added up over micro-batches."""
-        size = len(batch.frames)
-        parts = objective.parts(batch, self.progress.micro_batch)
-        mean = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
-        for index, part in enumerate(parts):
-            with self.fabric.no_backward_sync(self.model, enabled=index < len(parts) - 1):
-                loss = objective.loss(self.recipe, self.model, part) * (len(part.frames) / size)
-                self.fabric.backward(loss)
-            mean += loss.detach()
-        return mean
-
-    def _norm(self) -> Tensor:
-        """The norm of the gradient, clipped. Loss scaling skips what is not finite by itself."""
-        clip = self.recipe.training.clip
-        if clip is not None:
-            norm = self.fabric.clip_gradients(
-                self.model, self.optimizer, max_norm=clip, error_if_nonfinite=False
-            )
-        else:
-            gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
-            norm = torch.nn.utils.get_total_norm(gradients)
-        assert norm is not None
-        return torch.zeros_like(norm) if self.state.scaler is not None else norm
-
-    def _fitting(self, work: Callable[[], T]) -> T:
-        """`work`, in micro-batches half as large whenever the memory is too small for it."""
-        while True:
-            try:
-                return work()
-            except torch.OutOfMemoryError:
-                micro = self.progress.micro_batch
-                # One rank alone cannot try again: the others wait for its gradients.
-                if micro == 1 or self.fabric.world_size > 1:
-                    smaller = f"--micro-batch {micro // 2}, which takes the same steps"
-                    raise MemoryError(
-                        f"the memory of {self.fabric.device} is too small for {micro} sequences at "
-                        f"once. Use {smaller if micro > 1 else 'a larger device'}."
-                    ) from None
-                self.progress.micro_batch = (micro + 1) // 2
-            # Outside of the handler, whose traceback holds the tensors that did not fit.
-            self.optimizer.zero_grad()
-            if self.fabric.device.type == "cuda":
-                torch.cuda.empty_cache()
-            self.report.say(
-                f"out of memory with {micro} sequences at once; going on with "
-                f"{self.progress.micro_batch}, added up to the same batch of "
-                f"{self.recipe.training.batch_size}"
-            )
-
     def _diverged(self, what: str) -> None:
         step, rate = self.progress.step + 1, self.recipe.training.learning_rate
-        self.optimizer.zero_grad()
+        self.stepper.forget()
         # A forward pass may have spoilt the statistics of batch-norm; then the last save stands.
         if self.state.finite():
             self._save()
@@ -220,25 +175,19 @@ class Loop:
     def _validate(self) -> float:
         """The mean loss over the validation split, at epoch 0 of it: always the same sequences."""
         self.model.eval()
-        dtype = next(self.module.parameters()).dtype
         total = torch.zeros(2, dtype=torch.float64, device=self.fabric.device)
         batches = self.val.batches(
             self.local_batch, 0, rank=self.fabric.global_rank, world_size=self.fabric.world_size
         )
-        # The module and not its wrapper: ranks may have different numbers of batches here, and the
-        # wrapper would wait for the others.
-        with torch.no_grad(), self.fabric.autocast():
-            for batch in batches:
-                batch = batch._replace(frames=batch.frames.to(dtype))
-                for part in objective.parts(batch, self.progress.micro_batch):
-                    loss, count = objective.loss(self.recipe, self.module, part), len(part.frames)
-                    total += torch.stack([loss * count, loss.new_tensor(count)])
+        for batch in made_aside(batches, self.fabric.device):
+            total[0] += self.stepper.loss(batch)
+            total[1] += len(batch.frames)
         loss_sum, sequences = self._reduced(total, "sum")
         return loss_sum / sequences
 
     def _end_of_epoch(self) -> None:
         progress = self.progress
-        val_loss = self._fitting(self._validate)
+        val_loss = self.stepper.fitting(self._validate)
         progress.epoch += 1
         improved = self.state.better(val_loss)
         self._tick()

@@ -70,6 +70,8 @@ def train(
     - `precision` is "32-true", "tf32", "bf16-mixed", "16-mixed" (with loss scaling) or "64-true".
     - `micro_batch` sequences at most go through a device at once; gradients are added up, so the
       steps stay the same (batch-norm sees micro-batches).
+    - on one GPU the passes over a micro-batch become a CUDA graph after three of them, and steps
+      are launched before the losses of earlier ones are known.
     - a checkpoint is written every `save_minutes` and at the end of each epoch.
 
     Ctrl-C saves, then raises `Interrupted`; a loss that is not finite raises `DivergedError`.
@@ -135,8 +137,10 @@ def _finish(
     parameters = sum(p.numel() for p in model.parameters())
     # In batches that are known to fit; the numbers do not depend on them.
     fitting = recipe.but(training={"batch_size": progress.micro_batch})
-    metrics = evaluate(model.float(), fitting, device=fabric.device, root=root, archive=archive)
     cuda = fabric.device.type == "cuda"
+    tf32 = cuda and precision not in ("32-true", "64-true")  # float32, multiplied at least as well
+    with _tf32(tf32):
+        metrics = evaluate(model.float(), fitting, device=fabric.device, root=root, archive=archive)
     record: dict[str, Any] = {
         "recipe": to_json(recipe),
         "name": recipe.name,
@@ -147,6 +151,7 @@ def _finish(
         "processes": fabric.world_size,
         "data": progress.source,
         "precision": precision,
+        "evaluation_precision": "tf32" if tf32 else "32-true",
         "micro_batch": progress.micro_batch,
         "parameters": parameters,
         "flops_per_sequence": flops_per_sequence(recipe),
@@ -183,14 +188,15 @@ def _fabric(
         )
     if device == "cuda" and available < devices:
         raise ValueError(f"`devices` must be at most the {available} GPUs here, got {devices}.")
-    fabric = Fabric(
-        accelerator=device,
-        devices=devices,
-        num_nodes=nodes,
-        strategy="ddp" if devices * nodes > 1 else "auto",
-        plugins=_precision(precision, device),
-    )
-    fabric.launch()
+    with _tf32(True):  # Lightning advises it at the launch; here `precision` decides
+        fabric = Fabric(
+            accelerator=device,
+            devices=devices,
+            num_nodes=nodes,
+            strategy="ddp" if devices * nodes > 1 else "auto",
+            plugins=_precision(precision, device),
+        )
+        fabric.launch()
     return fabric
 
 

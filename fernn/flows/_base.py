@@ -218,6 +218,8 @@ def _tensor(values: object) -> Tensor:
 
 def _time(time: int | float | Tensor, device: torch.device) -> Tensor:
     """`time` as a tensor; only where it is not whole can it fail to be finite."""
+    if isinstance(time, int):  # written by the device itself: a copy would wait for it
+        return torch.full((), time, device=device)
     when = torch.as_tensor(time, device=device)
     if when.is_floating_point() and not bool(when.isfinite().all()):
         raise ValueError(f"`time` must be finite, got {when.tolist()}.")

@@ -10,7 +10,7 @@ from torch import Tensor
 from fernn import _check
 from fernn.groups._base import Group
 from fernn.groups._lattice import Lattice, gather
-from fernn.groups._steerable import rotated_basis
+from fernn.groups._steerable import basis_on, rotated_basis
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,11 @@ class SE2(Group):
         """Whether a turn by `degrees` is one of the N orientations."""
         steps = degrees * self.orientations / 360.0
         return abs(steps - round(steps)) < 1e-9
+
+    def rigid(self, element: Tensor) -> Tensor:
+        """Elements [..., 3] as (cosine, sine, rows, columns), exact at quarter turns: float64."""
+        degrees, *move = element.double().unbind(-1)
+        return torch.stack([*_cos_sin(degrees), *move], -1)
 
     def act(self, x: Tensor, element: Tensor, *, features: bool = False) -> Tensor:
         _check.floating("x", x)
@@ -93,7 +98,7 @@ class SE2(Group):
         """U(R_θ⁻¹x) for lifting, W(θ'−θ, R_θ⁻¹x) between features; θ, θ' index output and input."""
         if self.order == 1:
             return weight
-        basis = rotated_basis(kernel_size, self.order).to(weight)
+        basis = basis_on(kernel_size, self.order, weight.device).to(weight)
         if lifting:
             return torch.einsum("oib,bryx->oriyx", weight, basis).flatten(0, 1)
         turn = torch.arange(self.order, device=weight.device)
@@ -127,6 +132,6 @@ def _cos_sin(degrees: Tensor) -> tuple[Tensor, Tensor]:
     rest = (degrees - 90.0 * quarter) * (math.pi / 180.0)
     cos, sin = rest.cos(), rest.sin()
     quarter = quarter.long() % 4
-    signs = torch.tensor([[1, 0], [0, 1], [-1, 0], [0, -1]], device=degrees.device)
-    turn_cos, turn_sin = signs.to(cos)[quarter].unbind(-1)
+    turn_cos = (quarter == 0).to(cos) - (quarter == 2).to(cos)
+    turn_sin = (quarter == 1).to(cos) - (quarter == 3).to(cos)
     return cos * turn_cos - sin * turn_sin, sin * turn_cos + cos * turn_sin

@@ -12,11 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fernn._constant import Constant
+
 RING_WIDTH = 0.6
 MAX_FREQUENCY = 3
 
 
 _CACHE: dict[tuple[int, int], NDArray[np.float64]] = {}
+_COPIES: dict[tuple[int, int], Constant] = {}
 
 
 def rotated_basis(kernel_size: int, orientations: int) -> Tensor:
@@ -29,6 +32,14 @@ def rotated_basis(kernel_size: int, orientations: int) -> Tensor:
     if key not in _CACHE:  # numpy, so that no device, mode or trace of torch's is kept
         _CACHE[key] = _make(kernel_size, orientations)
     return torch.from_numpy(_CACHE[key])
+
+
+def basis_on(kernel_size: int, orientations: int, device: torch.device) -> Tensor:
+    """`rotated_basis` on a device, copied there once: a kernel's expansion waits for no host."""
+    key = (kernel_size, orientations)
+    if key not in _COPIES:
+        _COPIES[key] = Constant(rotated_basis(kernel_size, orientations))
+    return _COPIES[key].on(device)
 
 
 def _make(kernel_size: int, orientations: int) -> NDArray[np.float64]:

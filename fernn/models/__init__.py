@@ -4,6 +4,7 @@ from fernn.models._classifier import CNN3D, TRANSPORTS, Classifier
 from fernn.models._forecaster import READOUTS, Forecaster
 from fernn.models._io import load, save
 from fernn.models._sequence import SequenceForecaster
+from fernn.models._stream import Stream
 
 __all__ = [
     "CNN3D",
@@ -12,6 +13,7 @@ __all__ = [
     "Classifier",
     "Forecaster",
     "SequenceForecaster",
+    "Stream",
     "load",
     "save",
 ]

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from fernn import _check
 from fernn.flows import Flow, Translation
+from fernn.models import _fused_clips
 from fernn.nn import FlowPool, FlowRNN, LearnedTransport
 
 TRANSPORTS = ("flow", "learned")
@@ -76,6 +77,8 @@ class Classifier(nn.Module):
         return self.rnn.flow
 
     def forward(self, clip: Tensor) -> Tensor:
+        if _fused_clips.fits(self, clip):
+            return _fused_clips.classify(self, clip)
         h = self.pool(self.rnn.observe(clip).lab())
         logits: Tensor = self.head(h.mean((-2, -1)))
         return logits

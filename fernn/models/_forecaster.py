@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fernn import _check
 from fernn.flows import Flow, Translation
-from fernn.models import _fused
+from fernn.models import _fused, _fused_rotation, _predict
 from fernn.nn import FlowPool, FlowRNN
 
 READOUTS = ("transported", "published")
@@ -64,7 +64,7 @@ class Forecaster(nn.Module):
             "mixing": mixing,
             "backend": backend,
         }
-        self.readout = readout
+        self.readout, self.kernel_size = readout, kernel_size
         self.rnn = FlowRNN(
             in_channels,
             hidden_channels,
@@ -99,6 +99,8 @@ class Forecaster(nn.Module):
         _check.count("horizon", horizon, least=1)
         if _fused.fits(self, video):
             return _fused.forecast(self, video, horizon)
+        if _fused_rotation.fits(self, video):
+            return _fused_rotation.forecast(self, video, horizon)
         kernels = self.rnn.kernels()
         state = self.rnn.observe(video, kernels=kernels)
         published = self.readout == "published"
@@ -107,7 +109,10 @@ class Forecaster(nn.Module):
         for step in range(horizon):
             if published or step > 0:
                 state = self.rnn.step(frame, state, kernels)
-            seen = self.pool(state.lab(ahead=0 if published else 1))
-            predictions.append(self.decoder(seen))
+            ahead = 0 if published else 1
+            if _predict.fits(self, state):
+                predictions.append(_predict.predict(self, state, ahead))
+            else:
+                predictions.append(self.decoder(self.pool(state.lab(ahead))))
             frame = predictions[-1].detach().to(video.dtype)
         return torch.stack(predictions, 1)

@@ -56,7 +56,7 @@ class ConvGRU(Cell):
         self.candidate = GroupConv(group, both, hidden_channels, kernel_size)
 
     def init_state(self, frame: Tensor) -> States:
-        return (frame.new_zeros(len(frame), self.hidden_channels, *frame.shape[2:]),)
+        return (frame.new_zeros(frame.shape[0], self.hidden_channels, *frame.shape[2:]),)
 
     def step(self, frame: Tensor, state: States) -> States:
         (h,) = state
@@ -123,8 +123,8 @@ class CausalAttention(Cell):
 
     def init_state(self, frame: Tensor) -> States:
         channels = self.qkv.weight.shape[0] // 3
-        none = frame.new_zeros(len(frame), 0, channels, *frame.shape[2:])
-        return none, none, none.new_zeros(len(frame), *none.shape[2:])
+        none = frame.new_zeros(frame.shape[0], 0, channels, *frame.shape[2:])
+        return none, none, none.new_zeros(frame.shape[0], *none.shape[2:])
 
     def step(self, frame: Tensor, state: States) -> States:
         query, key, value = self.qkv(frame).chunk(3, 1)

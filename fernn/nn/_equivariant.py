@@ -68,7 +68,7 @@ class FlowEquivariant(nn.Module):
             time, tensors = state.time, tuple(t.flatten(0, 1) for t in state.tensors)
         copies = self.flow.transport(frame[:, None], -time, features=False)
         tensors = self.module.step(copies.flatten(0, 1), tensors)
-        lifted = tuple(t.reshape(len(frame), len(self.flow), *t.shape[1:]) for t in tensors)
+        lifted = tuple(t.reshape(frame.shape[0], len(self.flow), *t.shape[1:]) for t in tensors)
         return State(lifted, time + 1, "comoving", self.flow, features=False)
 
     def _check_place(self, name: str, x: Tensor) -> None:

@@ -11,9 +11,11 @@ from fernn import _check
 from fernn._constant import Constant
 from fernn.flows import Flow, Translation
 from fernn.groups import PADDINGS
+from fernn.nn._conv import FlowConv
 from fernn.nn._layer import Kernels, Layer
 from fernn.nn._state import FRAMES, State
 from fernn.ops import ACTIVATIONS, BACKENDS, flow_step
+from fernn.ops.flow_mix import fits, flow_mix
 
 
 class FlowRNN(nn.Module):
@@ -194,14 +196,18 @@ class FlowRNN(nn.Module):
         return self._state(tuple(tensors), time + 1)
 
     def _recur(self, layer: Layer, h: Tensor | None, drive: Tensor, kernel: Tensor) -> Tensor:
-        shape = (len(drive), len(self.flow), *drive.shape[2:])
+        shape = (drive.shape[0], len(self.flow), *drive.shape[2:])
         if h is None and layer.norm is None and self.transport is None:  # W ⋆ 0 = 0
             return self._sigma(drive).expand(shape)
         h = drive.new_zeros(shape) if h is None else h
+        name = self.activation if isinstance(self.activation, str) else "identity"
+        shift, near = self._shift.on(h.device), layer.recurrent
         if self._stepwise:
-            name = self.activation if isinstance(self.activation, str) else "identity"
-            shift = self._shift.on(h.device)
             out = flow_step(h, kernel, drive, shift, name, backend=self.backend)
+            return out if name == self.activation else self._sigma(out)
+        if isinstance(near, FlowConv) and self._mixes_at_once(layer, near, h, drive):
+            neighbours = near._neighbours.on(h.device)
+            out = flow_mix(h, near.weight, neighbours, drive, shift, name)
             return out if name == self.activation else self._sigma(out)
         out = layer.recur(h, kernel)
         if self.transport is not None:
@@ -209,6 +215,15 @@ class FlowRNN(nn.Module):
         elif self.frame == "lab":
             out = self.flow.transport(out, 1)
         return self._sigma(out + drive)
+
+    def _mixes_at_once(self, layer: Layer, conv: FlowConv, h: Tensor, drive: Tensor) -> bool:
+        """Whether one step takes convolution, transport and σ: neighbours mix, on a device for it.
+
+        A kernel over all differences stays the one convolution that it already is.
+        """
+        plain = layer.norm is None and self.transport is None and conv.padding == "circular"
+        near = plain and not conv._dense and drive.shape[1] == 1
+        return near and self.backend in ("auto", "triton") and fits(h, conv.weight)
 
     def _sigma(self, x: Tensor) -> Tensor:
         sigma = self.activation
@@ -243,10 +258,9 @@ class FlowRNN(nn.Module):
                 f"`state` must come from this recurrence, frame={self.frame!r} and {self.flow!r}, "
                 f"got frame={state.frame!r} and {state.flow!r}."
             )
-        if len(state.tensors[0]) != len(x):
-            raise ValueError(
-                f"`state` must hold the batch of the input, {len(x)}, got {len(state.tensors[0])}."
-            )
+        batch, held = x.shape[0], state.tensors[0].shape[0]  # shape: len() would fix it in a trace
+        if held != batch:
+            raise ValueError(f"`state` must hold the batch of the input, {batch}, got {held}.")
         wanted = [(len(self.flow), layer.channels, *x.shape[3:]) for layer in self._layers()]
         if [tuple(h.shape[1:]) for h in state.tensors] != [tuple(shape) for shape in wanted]:
             raise ValueError(

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu, report
+from benchmarks import report
+from benchmarks.gpu import rotation, row, translation
 
-_RECORD = Path(gpu.__file__).parent / "results" / "gpu.json"
+_RECORD = Path(report.__file__).parent / "results" / "gpu.json"
 
 
 def test_flops_of_a_training_sequence() -> None:
-    assert gpu.flops(2) == pytest.approx(341e9, rel=2e-3)
-    assert gpu.flops(0) < gpu.flops(1) < gpu.flops(2)
+    assert translation.flops(2) == pytest.approx(341e9, rel=2e-3)
+    assert translation.flops(0) < translation.flops(1) < translation.flops(2)
 
 
 def _row() -> dict:
@@ -28,7 +29,7 @@ def _row() -> dict:
 
 
 def test_verdict_gives_ratios_and_the_fraction_of_the_floor() -> None:
-    verdict = gpu.verdict(_row(), (100.0, 200.0), rate=2e12)
+    verdict = row.verdict(_row(), (100.0, 200.0), rate=2e12)
     assert verdict["times_published_tf32"] == 10
     assert verdict["times_published_autocast"] == 5
     assert verdict["fraction_of_floor"] == 0.5
@@ -45,7 +46,7 @@ def test_verdict_gives_ratios_and_the_fraction_of_the_floor() -> None:
     ],
 )
 def test_verdict_refuses_a_ratio(change: dict, reason: str) -> None:
-    verdict = gpu.verdict(_row() | change, (100.0, 200.0), rate=2e12)
+    verdict = row.verdict(_row() | change, (100.0, 200.0), rate=2e12)
     assert any(reason in refusal for refusal in verdict["refusals"])
     assert "times_published_tf32" not in verdict
 
@@ -53,11 +54,20 @@ def test_verdict_refuses_a_ratio(change: dict, reason: str) -> None:
 def test_report_prints_the_record_and_what_was_refused() -> None:
     record = json.loads(_RECORD.read_text(encoding="utf-8"))
     table = report.table(record)
-    assert all(f"| {name} |" in table for name in gpu.ROWS)
+    assert all(f"| {name} |" in table for name in record["rows"])
     assert record["gpu"] in table
     refused = copy.deepcopy(record)
-    row = refused["rows"]["G-RNN"]
-    del row["times_published_tf32"]
-    row["refusals"] = ["losses differ"]
+    refusing = refused["rows"]["G-RNN"]
+    del refusing["times_published_tf32"]
+    refusing["refusals"] = ["losses differ"]
     assert "No ratio for G-RNN: losses differ." in report.table(refused)
     assert "refused" in report.table(refused)
+
+
+def test_rotation_rows_count_their_arithmetic_and_follow_their_rival() -> None:
+    assert rotation.flops(128) == pytest.approx(289e9, rel=2e-3)
+    assert rotation.flops(32 * 36) == pytest.approx(23.3e12, rel=2e-3)
+    names = list(rotation.ROWS)
+    for index, name in enumerate(names):
+        rival = rotation.ROWS[name].rival
+        assert rival is None or rival in names[:index]

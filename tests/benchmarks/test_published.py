@@ -8,12 +8,14 @@ import fernn
 from benchmarks.published import PublishedForecaster
 
 _DTYPE = torch.float64
+FLOWS = [fernn.Translation(radius=radius) for radius in (0, 1, 2)]
+FLOWS += [fernn.Translation(velocities=[(0, 0), (0, 1), (0, 3)])]
 
 
-@pytest.mark.parametrize("radius", [0, 1, 2])
-def test_published_forecaster_is_the_library_forecaster(radius: int) -> None:
+@pytest.mark.parametrize("flow", FLOWS, ids=str)
+def test_published_forecaster_is_the_library_forecaster(flow: fernn.Translation) -> None:
     model = fernn.Forecaster(
-        flow=fernn.Translation(radius=radius),
+        flow=flow,
         hidden_channels=3,
         decoder_layers=4,
         readout="published",

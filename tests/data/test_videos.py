@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from fernn.data import Batch, FlowingMNIST
+from fernn.data import Batch, FlowingMNIST, _videos
 from fernn.flows import Translation
 
 V2 = Translation(radius=2)
@@ -123,3 +123,13 @@ def test_bad_epoch(small, epoch):
 def test_bad_batches(small, arguments, message):
     with pytest.raises(ValueError, match=message):
         small.batches(**({"batch_size": 10, "epoch": 0} | arguments))
+
+
+@pytest.mark.parametrize("start", [0, 2, 4])
+def test_batches_made_at_once_are_the_same(start, small, monkeypatch):
+    """As a GPU makes them; 50 items in batches of 16 end with an incomplete one."""
+    one_by_one = list(small.batches(16, 1, shuffle=True, start=start))
+    monkeypatch.setitem(_videos._AT_ONCE, "cpu", 40)
+    at_once = list(small.batches(16, 1, shuffle=True, start=start))
+    assert len(at_once) == len(one_by_one) == 4 - start
+    assert all(same(a, b) for a, b in zip(at_once, one_by_one, strict=True))

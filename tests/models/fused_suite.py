@@ -15,17 +15,36 @@ from fernn.models import _fused
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
 
-@pytest.mark.parametrize("again", [True, False])
-@pytest.mark.parametrize(("readout", "frames"), [("published", 3), ("transported", 2)])
+@pytest.mark.parametrize(
+    ("readout", "frames", "layers", "channels"),
+    [("published", 3, 2, 1), ("transported", 2, 2, 1), ("published", 2, 0, 3)],
+)
 def test_forecast_equals_forward(
-    readout: str, frames: int, again: bool, monkeypatch: pytest.MonkeyPatch
+    readout: str, frames: int, layers: int, channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _compare(readout, frames, again, monkeypatch)
-
-
-@pytest.mark.parametrize("readout", ["published", "transported"])
-def test_forecast_from_one_frame(readout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _compare(readout, 1, True, monkeypatch)
+    """Predictions and all gradients; with one image a group, weight gradients come in pairs."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    flow = fernn.Translation(velocities=[(0, 0), (1, -2), (-1, 1)])
+    model = fernn.Forecaster(
+        flow=flow,
+        in_channels=channels,
+        hidden_channels=8,
+        decoder_layers=layers,
+        readout=readout,
+        backend="lean",
+    ).to(DEVICE)
+    video = torch.rand(2, frames, channels, 3, 4, device=DEVICE)
+    target = torch.rand(2, 3, channels, 3, 4, device=DEVICE)
+    predictions, gradients = [], []
+    for forward in (model.forward, lambda *args: _fused.forecast(model, *args)):
+        predicted = forward(video, 3)
+        predictions.append(predicted)
+        loss = (predicted - target).square().mean()
+        gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+    assert same(predictions[1], predictions[0])
+    assert all(same(mine, theirs) for theirs, mine in zip(*gradients, strict=True))
+    with torch.no_grad():
+        assert same(_fused.forecast(model, video, 3), predictions[0])
 
 
 def test_forecast_compiles_into_one_graph() -> None:
@@ -43,24 +62,3 @@ def test_forecast_compiles_into_one_graph() -> None:
         strict=True,
     )
     assert all(same(mine, theirs) for mine, theirs in pairs)
-
-
-def _compare(readout: str, frames: int, again: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    monkeypatch.setattr(_fused, "_launches_are_cheap", lambda x: not again)
-    flow = fernn.Translation(velocities=[(0, 0), (1, -2), (-1, 1)])
-    model = fernn.Forecaster(
-        flow=flow, hidden_channels=8, decoder_layers=1, readout=readout, backend="lean"
-    ).to(DEVICE)
-    video = torch.rand(1, frames, 1, 3, 4, device=DEVICE)
-    target = torch.rand(1, 2, 1, 3, 4, device=DEVICE)
-    predictions, gradients = [], []
-    for forward in (model.forward, lambda *args: _fused.forecast(model, *args)):
-        predicted = forward(video, 2)
-        predictions.append(predicted)
-        loss = (predicted - target).square().mean()
-        gradients.append(torch.autograd.grad(loss, list(model.parameters())))
-    assert same(predictions[1], predictions[0])
-    assert all(same(mine, theirs) for theirs, mine in zip(*gradients, strict=True))
-    with torch.no_grad():
-        assert same(_fused.forecast(model, video, 2), predictions[0])

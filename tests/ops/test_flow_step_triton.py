@@ -21,6 +21,13 @@ def test_kernels_equal_the_reference_on_the_device() -> None:
     run_suite("ops/triton_suite.py", interpreted=False)
 
 
+@pytest.mark.gpu
+def test_hopper_kernel_equals_the_others_on_the_device() -> None:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("this kernel is for Hopper")
+    run_suite("ops/hopper_suite.py", interpreted=False)
+
+
 @pytest.mark.parametrize(
     ("canvas", "dtype", "reason"),
     [

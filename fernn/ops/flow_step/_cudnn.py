@@ -4,6 +4,17 @@ import torch
 from torch import Tensor
 
 _FEW = 8
+_LAST = torch.channels_last
+
+
+def kernel_of(kernel: Tensor, dtype: torch.dtype) -> Tensor:
+    """[K, C, ky, kx] as a convolution reads it."""
+    return kernel.to(dtype).contiguous(memory_format=_LAST)
+
+
+def adjoint_of(kernel: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same for the gradient of its input: [C, K, ky, kx], flipped."""
+    return kernel_of(kernel.transpose(0, 1).flip(2, 3), dtype)
 
 
 def convolve(halo: Tensor, weight: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""Training speed against the published formulations on a GPU: `python -m benchmarks.gpu`."""

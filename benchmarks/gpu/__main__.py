@@ -1,0 +1,61 @@
+"""Time every row in one run: `python -m benchmarks.gpu [--out DIRECTORY] [--rows NAME …]`.
+
+The floor of a row is its arithmetic over the rate of an 8192³ bfloat16 product measured in the same
+run. The record goes to `gpu.json`, and `python -m benchmarks.report` prints it.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+
+from benchmarks.gpu import (
+    clips,
+    mixing,
+    rotation,
+    row,
+    streaming,
+    timing,
+    translation,
+    velocities,
+)
+from fernn.experiments import records
+
+ROWS = {**translation.ROWS, **rotation.ROWS, **mixing.ROWS, **clips.ROWS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "results")
+    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
+    arguments = parser.parse_args()
+    start, rate = time.perf_counter(), timing.matmul_rate()
+    print(f"8192³ bfloat16 product: {rate / 1e12:.0f} TFLOP/s", flush=True)
+    rows: dict[str, dict] = {}
+    for name in arguments.rows:
+        rows[name] = row.run(ROWS[name], rate, rows)
+        print(name, rows[name], flush=True)
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False, benchmark=False):
+        training = translation.curves()
+    device = torch.cuda.get_device_properties(0)
+    record = {
+        "environment": records.environment(),
+        "gpu": device.name,
+        "gpu_memory_gib": device.total_memory / 2**30,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "matmul_flops_per_second": rate,
+        "rows": rows,
+        "training_losses": training,
+        "seconds": time.perf_counter() - start,
+    }
+    records.write(arguments.out / "gpu.json", record)
+    for name, more in (("streaming", streaming.run), ("velocities", velocities.run)):
+        record |= {name: more(), "seconds": time.perf_counter() - start}
+        print(name, record[name], flush=True)
+        records.write(arguments.out / "gpu.json", record)
+
+
+if __name__ == "__main__":
+    main()

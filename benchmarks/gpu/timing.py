@@ -1,0 +1,88 @@
+"""Clocks: device events around a step, the step as a CUDA graph, the rate of a plain product."""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+Step = Callable[[], Tensor]
+
+
+def precision(autocast: bool) -> AbstractContextManager[object]:
+    return torch.autocast("cuda", torch.bfloat16) if autocast else nullcontext()
+
+
+def graphed(step: Step) -> Step:
+    """The same step, captured once and replayed without Python."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = step()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return loss
+
+    return replay
+
+
+def milliseconds(run: Callable[[], object], runs: int, warm: int = 3) -> list[float]:
+    for _ in range(warm):
+        run()
+    times = []
+    for _ in range(runs):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    return times
+
+
+def latency(run: Callable[[], object], runs: int, warm: int = 20) -> dict[str, float]:
+    """Microseconds from the call until the device is done, as somebody who waits for it sees it."""
+    times = []
+    for index in range(warm + runs):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        if index >= warm:
+            times.append(1e6 * (time.perf_counter() - start))
+    tenths = statistics.quantiles(times, n=10)
+    return {"median_us": statistics.median(times), "tenth_us": tenths[0], "ninetieth_us": tenths[8]}
+
+
+def measure(make: Callable[[], Step], batch: int, runs: int) -> dict[str, object]:
+    """Sequences a second, the spread of it, and the peak of the memory that tensors take."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    step = make()
+    times = milliseconds(step, runs)
+    loss = step().item()
+    if not loss < float("inf"):
+        raise RuntimeError(f"the timed training step does not train: its loss is {loss}.")
+    return {
+        "batch": batch,
+        "sequences_per_second": 1e3 * batch / statistics.median(times),
+        "fastest_and_slowest_ms": [min(times), max(times)],
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+        "loss_after": loss,
+    }
+
+
+def matmul_rate() -> float:
+    """FLOP/s of an 8192³ bfloat16 product on random data."""
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return 2 * 8192**3 / statistics.median(milliseconds(lambda: a @ b, 20)) * 1e3

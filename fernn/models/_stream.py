@@ -1,0 +1,103 @@
+"""A model on a stream: one frame in, one answer out, at once."""
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from fernn._capture import capture
+from fernn.models._forecaster import Forecaster
+from fernn.models._streamed import Fused, Plain, Streamed, program, recurrence
+from fernn.nn import FlowRNN, State
+
+
+class Stream:
+    """Shows a model one frame [B, C, *X] at a time; an answer is that to all frames so far.
+
+    A `Forecaster` answers with its forecast of the next frame, `model(video, horizon=1)[:, 0]`, a
+    `FlowRNN` with its state in lab coordinates, `rnn(video)[0][:, -1]`. Nothing is differentiated.
+
+    On a CUDA device a frame is one launch of a recorded graph: the first one takes seconds and the
+    others microseconds. The first frame fixes shape, dtype, autocast and weights; make another
+    stream after a change of any.
+
+    `state` is a copy of what the stream remembers, None before the first frame. Setting it goes on
+    from there: from where a stream was, or from `model.rnn.observe(video)`.
+
+    >>> from fernn.flows import Translation
+    >>> model = Forecaster(flow=Translation(radius=1), hidden_channels=8)
+    >>> video, stream = torch.rand(2, 5, 1, 12, 12), Stream(model)
+    >>> answers = [stream(frame) for frame in video.unbind(1)]
+    >>> torch.allclose(answers[-1], model(video, horizon=1)[:, 0])
+    True
+    """
+
+    def __init__(self, model: Streamed) -> None:
+        if not isinstance(model, Forecaster | FlowRNN):
+            raise TypeError(
+                f"`model` must be a Forecaster or a FlowRNN, got {type(model).__name__}."
+            )
+        self.model = model
+        self._program: Plain | Fused | None = None
+        self._runs: list[Callable[[], Tensor]] = []
+        self._given: State | None = None
+        self._turn = 0
+
+    def __call__(self, frame: Tensor) -> Tensor:
+        with torch.no_grad():
+            made = self._program or self._begin(frame)
+            held = made.frame
+            if (frame.shape, frame.dtype, frame.device) != (held.shape, held.dtype, held.device):
+                raise ValueError(
+                    f"`frame` must be like the first one, {held.dtype} {tuple(held.shape)} on "
+                    f'"{held.device}", got {frame.dtype} {tuple(frame.shape)} on '
+                    f'"{frame.device}". Make another Stream for other frames.'
+                )
+            held.copy_(frame)
+            answer = self._runs[self._turn]().clone()
+            self._turn = (self._turn + 1) % made.turns
+            return answer
+
+    @property
+    def state(self) -> State | None:
+        return self._given if self._program is None else self._program.state(self._turn)
+
+    @state.setter
+    def state(self, state: State | None) -> None:
+        if self._program is None:
+            self._given = state
+            return
+        with torch.no_grad():
+            self._program.load(state)
+        self._turn = 0
+
+    def reset(self) -> None:
+        """Forget every frame."""
+        self.state = None
+
+    def _begin(self, frame: Tensor) -> Plain | Fused:
+        recurrence(self.model)._check_input("frame", frame, sequence=False)
+        with torch.inference_mode(False):  # what is held outlives the mode of the first frame
+            made = program(self.model, frame)
+            runs = [partial(made.run, turn) for turn in range(made.turns)]
+            self._runs = [_recorded(run) for run in runs] if frame.is_cuda else [*runs]
+            made.load(self._given)
+        self._program, self._given = made, None
+        return made
+
+
+def _recorded(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    run()
+    try:
+        replay, answer = capture(run)
+    except RuntimeError as error:
+        warnings.warn(f"no CUDA graph of this stream, Python launches it: {error}", stacklevel=4)
+        return run
+
+    def again() -> Tensor:
+        replay()
+        return answer
+
+    return again

@@ -1,0 +1,44 @@
+"""The classifier's GPU loop against `Classifier.forward`: logits, gradients, running statistics.
+
+`test_fused_clips.py` runs this file in a process of its own, in Triton's interpreter or on a
+device.
+"""
+
+import copy
+import os
+
+import pytest
+import torch
+from tolerances import same
+
+import fernn
+from fernn.models import _fused_clips
+
+DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+
+
+@pytest.mark.parametrize("frames", [2, 3, 5])
+def test_classify_equals_forward(frames: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.manual_seed(0)
+    flow = fernn.Translation(velocities=[(0, 0), (1, -2), (-1, 1)])
+    plain = fernn.Classifier(flow=flow, in_channels=2, hidden_channels=8, backend="lean")
+    plain = plain.to(DEVICE)
+    fused = copy.deepcopy(plain)
+    clip = torch.randn(2, frames, 2, 5, 4, device=DEVICE, requires_grad=True)
+    want, got = plain(clip), _fused_clips.classify(fused, clip)
+    assert same(got, want)
+    weights = torch.randn_like(want)
+    gradients = [
+        torch.autograd.grad((logits * weights).sum(), [clip, *model.parameters()])
+        for model, logits in ((plain, want), (fused, got))
+    ]
+    assert all(same(mine, theirs) for theirs, mine in zip(*gradients, strict=True))
+    statistics = [dict(model.named_buffers()) for model in (plain, fused)]
+    assert len(statistics[0]) == 9
+    for name, value in statistics[0].items():
+        assert same(statistics[1][name].float(), value.float()), name
+    for model in (plain, fused):
+        model.eval()
+    with torch.no_grad():
+        assert same(_fused_clips.classify(fused, clip), plain(clip))

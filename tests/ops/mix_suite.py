@@ -1,0 +1,85 @@
+"""The step with V-mixing against its definition: outputs and all gradients, at awkward sizes.
+
+`test_flow_mix.py` runs this file in a process of its own: in Triton's interpreter on the CPU, and
+on a Hopper device in bfloat16.
+"""
+
+import os
+
+import pytest
+import torch
+from tolerances import TOLERANCE, error
+
+import fernn
+from fernn.nn import FlowConv
+from fernn.ops import ACTIVATIONS
+from fernn.ops.flow_mix import flow_mix
+
+DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+DTYPE = torch.float32 if DEVICE == "cpu" else torch.bfloat16
+SIGNS = 1e-4 if DEVICE == "cpu" else 0.1
+NEAR = TOLERANCE[DTYPE]
+FLOWS = {
+    "truncated": (
+        fernn.Translation(velocities=[(0, 0), (0, 1), (1, 1), (0, 2), (5, 0)]),
+        1,
+        (3, 5),
+    ),
+    "closed": (fernn.Translation(closed=(2, 3)), 1, (2, 3)),
+    "no neighbours": (fernn.Translation(velocities=[(0, 0), (2, 1)]), 0, (4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+@pytest.mark.parametrize(("slices", "sigma"), [("one", "tanh"), ("all", "relu")])
+def test_flow_mix_is_flow_conv_transport_and_sigma(name: str, slices: str, sigma: str) -> None:
+    """Two steps; the first state is one slice for all ν, or has all of them.
+
+    In half precision one sign in some hundred differs before ReLU, and with it a gradient: their
+    norm may differ by the root of that.
+    """
+    flow, radius, canvas = FLOWS[name]
+    torch.manual_seed(0)
+    conv = FlowConv(64, 64, flow=flow, radius=radius).to(DEVICE)
+    shift, neighbours = flow.velocities.to(DEVICE), conv._neighbours.on(conv.weight.device)
+    h, *drives = (
+        torch.randn(1, number, 64, *canvas, device=DEVICE, requires_grad=True)
+        for number in (1 if slices == "one" else len(flow), 1, 1)
+    )
+    lifted = h.expand(-1, len(flow), -1, -1, -1)
+    got, want = lifted.to(DTYPE), lifted
+    if slices == "one":
+        got = h.to(DTYPE).expand(-1, len(flow), -1, -1, -1)
+    for drive in drives:
+        got = flow_mix(got, conv.weight, neighbours, drive.to(DTYPE), shift, sigma)
+        want = ACTIVATIONS[sigma](flow.transport(conv(want), 1) + drive)
+    assert got.dtype == DTYPE
+    assert error(got, want, norm=2) < NEAR
+    grad, inputs = torch.randn_like(want), (h, conv.weight, *drives)
+    mine = torch.autograd.grad(got, inputs, grad.to(DTYPE))
+    theirs = torch.autograd.grad(want, inputs, grad)
+    bound = SIGNS if sigma == "relu" else 2 * NEAR
+    assert all(error(a, b, norm=2) < bound for a, b in zip(mine, theirs, strict=True))
+
+
+def test_recurrence_that_mixes_neighbours_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three frames: h_1 is one slice for all ν, later states have all of them."""
+    flow = fernn.Translation(velocities=[(0, v) for v in (-2, -1, 0, 1)])
+    rnn = fernn.FlowRNN(1, 64, flow=flow, mixing=1, activation="tanh").to(DEVICE)
+    plain = fernn.FlowRNN(1, 64, flow=flow, mixing=1, activation="tanh", backend="lean").to(DEVICE)
+    plain.load_state_dict(rnn.state_dict())
+    if DEVICE == "cpu":
+        monkeypatch.setattr("fernn.nn._rnn.fits", lambda h, kernel: True)
+    calls = []
+    monkeypatch.setattr("fernn.nn._rnn.flow_mix", lambda *a: calls.append(a) or flow_mix(*a))
+    video = torch.rand(1, 3, 1, 3, 5, device=DEVICE)
+    with torch.autocast(DEVICE, DTYPE, enabled=DEVICE == "cuda"):
+        got = rnn.observe(video).lab()
+    want = plain.observe(video).lab()
+    assert len(calls) == 2
+    assert error(got, want, norm=2) < NEAR
+    mine, theirs = (
+        torch.autograd.grad(h.float().square().sum(), list(model.parameters()))
+        for model, h in ((rnn, got), (plain, want))
+    )
+    assert all(error(a, b, norm=2) < 2 * NEAR for a, b in zip(mine, theirs, strict=True))
