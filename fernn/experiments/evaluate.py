@@ -95,7 +95,10 @@ class TestData:
         total = len(videos)
         size = min(self.recipe.data.test_size or total, total)
         chosen = torch.arange(size) * total // size  # clips are sorted, so the first are all alike
-        for part in chosen.split(max(LEAST_BATCH, self.recipe.training.batch_size)):
+        # A model that remembers every frame needs as much more memory as the sequence is longer.
+        long = isinstance(videos, FlowingMNIST | BouncingMNIST) and videos.length > LONG_HORIZON
+        at_once = LEAST_BATCH if long else max(LEAST_BATCH, self.recipe.training.batch_size)
+        for part in chosen.split(at_once):
             yield videos.batch(part, epoch=0)
 
 

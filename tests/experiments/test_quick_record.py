@@ -45,7 +45,7 @@ def test_quick_forecasts_part(found, plain, moving, share):
 
 
 @pytest.mark.parametrize("part", ["translation", "rotation"])
-def test_quick_long_forecasts_stay_ahead_for_forty_frames(found, part):
+def test_quick_long_forecasts_stay_ahead(found, part):
     rows = {
         "translation": ("-transported", "fernn-v2"),
         "rotation": ("-comoving-transported", "fernn-v4"),
@@ -56,7 +56,7 @@ def test_quick_long_forecasts_stay_ahead_for_forty_frames(found, part):
     steps = zip(
         plain.metrics["mse_per_step_long"], moving.metrics["mse_per_step_long"], strict=True
     )
-    assert all(ours < theirs for theirs, ours in [*steps][:40])
+    assert all(ours < theirs for theirs, ours in steps)
 
 
 @pytest.mark.parametrize("folder", CLIPS)
