@@ -68,8 +68,8 @@ def _paint(figure: "FigureBase", chosen: Chosen, radius: int) -> None:
     for spot in range(len(MOTIONS)):
         if spot > radius:
             axes.axvspan(spot - 0.5, spot + 0.5, color="#fdf0e1", zorder=0)
-            axes.text(spot, 0.985, "unseen", ha="center", va="top", fontsize=7, color=LIGHT)
+            axes.text(spot, 1.07, "unseen", ha="center", va="top", fontsize=7, color=LIGHT)
     axes.set_xticks(range(len(MOTIONS)), [f"tested on {as_mathtext(m)}" for m in MOTIONS])
-    axes.set(ylabel="accuracy", ylim=(0, 1), xlim=(-0.5, len(MOTIONS) - 0.5))
+    axes.set(ylabel="accuracy", ylim=(0, 1.08), xlim=(-0.5, len(MOTIONS) - 0.5))
     tidy(axes)
     axes.legend(frameon=False, fontsize=8, ncols=5, loc="lower left", bbox_to_anchor=(0, 1.0))
