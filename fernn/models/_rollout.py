@@ -233,6 +233,7 @@ def _decoder_backward(
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, inner, kernel, decoder, shift, _, ahead, *_ = inputs
     ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)  # zeros for the states would be as large as the states
     ctx.save_for_backward(inner, kernel, *decoder, shift, *output[1:])
     ctx.ahead, ctx.layers = ahead, len(decoder)
 
