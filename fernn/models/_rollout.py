@@ -10,8 +10,8 @@ buffer lives only until the next step has read it.
 Gradients stop at fed-back frames. So the decoder's backward pass, which would be many small
 launches, runs once over the images of all times, and the recurrence's follows it, from G to G, as
 `ops/README.md` derives. The weight gradient of the recurrence is taken over several times at once,
-as many as make a large batch. U and the biases never get a gradient image of their own: G is
-contracted with what they were multiplied with, the patches of a frame or ones.
+as many as make a large batch. The gradient of U is the sum of G over ν times the patches of the
+frame, that of a bias the same sum times ones.
 """
 
 from typing import Any
