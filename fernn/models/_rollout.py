@@ -14,7 +14,6 @@ as many as make a large batch. U and the biases never get a gradient image of th
 contracted with what they were multiplied with, the patches of a frame or ones.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from fernn.groups import roll_index
 from fernn.ops.flow_pool.triton import fill
-from fernn.ops.flow_step import _hopper, _step
+from fernn.ops.flow_step import _comoving, _step
 from fernn.ops.flow_step._cudnn import adjoint_of, convolve, correlate, kernel_of
 
 ALIGNED = 8  # matrix units take this many channels at once
@@ -69,7 +68,7 @@ def _forecast(
     (_, frames, channels, *canvas), times = video.shape, len(patches)
     weight, layers = kernel_of(kernel, dtype), _layers(decoder, dtype)
     columns, taps = _columns(inner).to(dtype), _taps(inner, video)
-    at, still = _positions(shift, times + ahead, canvas), torch.zeros_like(shift[:1])
+    at, still = _comoving.positions(shift, times + ahead, canvas), torch.zeros_like(shift[:1])
 
     pixels = video.to(dtype).permute(1, 0, 3, 4, 2).flatten(2, 3)  # [T, B, H·W, C]
     patches[:frames] = pixels[:, :, taps].flatten(3)
@@ -86,8 +85,8 @@ def _forecast(
             else:
                 patches[t] = patches[t - 1]  # the published form feeds the last frame twice
         now = (t - 1) % len(states)
-        wide = patches[t].unflatten(1, canvas).repeat(1, 2, 2, 1)  # wherever a slice has gone
-        _advance(halo, weight, wide, columns, at[t], states[now], halos[t % 2], bits[now])
+        image = patches[t].unflatten(1, canvas)
+        _comoving.advance(halo, weight, image, columns, at[t], states[now], halos[t % 2], bits[now])
         halo = halos[t % 2]
         if index >= 0:
             now, state = index % len(readouts), states[now].permute(0, 1, 4, 2, 3)
@@ -95,7 +94,9 @@ def _forecast(
             x = _step.fill_halo(readouts[now][:, None], rooms[0])
             for i, (layer, bias) in enumerate(layers[:-1]):
                 room = rooms[(i + 1) % 2]
-                _advance(x, layer, ones, bias, still, hidden[i, now], room, hidden_bits[i, now])
+                _comoving.advance(
+                    x, layer, ones, bias, still, hidden[i, now], room, hidden_bits[i, now]
+                )
                 x = room
             layer, bias = layers[-1]
             frame = _step.Frame(still, still)
@@ -164,7 +165,10 @@ def _forecast_backward(
 ) -> list[Tensor]:
     dtype, times, steps = first.dtype, len(patches), len(states)
     grad_readouts, *grad_decoder = _decoder_backward(grad, decoder, readouts, hidden, hidden_bits)
-    at, adjoint = _positions(shift, times + ahead, first.shape[2:4]), adjoint_of(kernel, dtype)
+    at, adjoint = (
+        _comoving.positions(shift, times + ahead, first.shape[2:4]),
+        adjoint_of(kernel, dtype),
+    )
     grad_adjoint = torch.zeros_like(adjoint, dtype=torch.float32)
     grad_columns = torch.zeros_like(_columns(inner), dtype=torch.float32)
     ring = _step.empty_halo(first, adjoint, len(shift), len(kernel))
@@ -174,7 +178,9 @@ def _forecast_backward(
     for t in reversed(range(1, times)):  # G of state t + 1, to stand beside state t
         slot, index = (t - 2) % several, t - times + len(readouts)
         pool = _step.Pool(grad_readouts[index], args[index], at[t + ahead]) if index >= 0 else None
-        grad_columns += _retreat(halo, adjoint, pool, bits[t - 1], at[t], patches[t], ring[slot])
+        grad_columns += _comoving.retreat(
+            halo, adjoint, pool, bits[t - 1], at[t], patches[t], ring[slot]
+        )
         halo = ring[slot]
         if slot == 0 and t > 1:
             many = min(several, steps + 1 - t)
@@ -218,52 +224,11 @@ def _decoder_backward(
         if i > 0:
             new = _step.empty_halo(seen[i], weight, 1, weight.shape[1])
             on = bits[i - 1].flatten(0, 1)
-            gradients.append(_retreat(halo, adjoint, None, on, still, None, new)[:, 0])
+            gradients.append(_comoving.retreat(halo, adjoint, None, on, still, None, new)[:, 0])
             halo = new
     grad_readouts = convolve(halo, adjoint).reshape(readouts.shape)
     parameters = zip(decoder, reversed(gradients), strict=True)
     return [grad_readouts, *(g.to(p.dtype) for p, g in parameters)]
-
-
-def _advance(
-    halo: Tensor,
-    weight: Tensor,
-    patches: Tensor,
-    columns: Tensor,
-    at: Tensor,
-    h: Tensor,
-    new: Tensor,
-    bits: Tensor,
-) -> None:
-    """h = ReLU(W ⋆ h_t + drive), its halo buffer and bits; the drive is patches times columns."""
-    if _hopper.fits(halo, weight, columns, h):
-        _hopper.advance(halo, weight, patches, columns, at, h, new, bits)
-        return
-    drive = (patches[:, : h.shape[2], : h.shape[3]] @ columns.T).permute(0, 3, 1, 2)[:, None]
-    frame = _step.Frame(torch.zeros_like(at), at)
-    _step.forward(convolve(halo, weight), drive, frame, "relu", h, new, bits)
-
-
-def _retreat(
-    halo: Tensor | None,
-    adjoint: Tensor,
-    pool: _step.Pool | None,
-    bits: Tensor,
-    at: Tensor,
-    patches: Tensor | None,
-    new: Tensor,
-) -> Tensor:
-    """Fill G of one state from that of the next; return the gradient of U's columns, or the bias.
-
-    `halo` is the next state's G, None for the last state. Without patches the drive was a bias.
-    """
-    grad = None if halo is None else convolve(halo, adjoint)
-    summed = new.new_empty(len(new), 1, *bits.shape[2:4], new.shape[4])
-    frame = _step.Frame(torch.zeros_like(at), at)
-    _step.backward(grad, pool, bits, frame, "relu", new, summed)
-    if patches is None:
-        return summed.sum((0, 1, 2, 3), dtype=torch.float32)[:, None]
-    return summed.flatten(0, 3).T @ patches.flatten(0, 1)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -305,12 +270,6 @@ def _columns(kernel: Tensor) -> Tensor:
     """
     taps = kernel.flatten(2).transpose(1, 2)
     return F.pad(taps, (0, 0, 0, _reach(kernel) - taps.shape[1])).flatten(1)
-
-
-def _positions(shift: Tensor, times: int, canvas: Sequence[int]) -> Tensor:
-    """How far slice ν has gone at every time: [S, V, 2], int32."""
-    steps = torch.arange(times, device=shift.device)[:, None, None]
-    return (steps * shift % torch.tensor(canvas, device=shift.device)).int()
 
 
 def _filled(weight: Tensor) -> Tensor:

@@ -36,3 +36,6 @@ def test_fits_plain_translations_alone() -> None:
     ):
         model = fernn.Forecaster(**{"flow": flow, "hidden_channels": 8} | options).cuda()
         assert _fused.fits(model, video) == fits, options
+    model = fernn.Forecaster(flow=flow, hidden_channels=8).cuda()
+    assert not _fused.fits(model, video[:, :1])
+    assert not _fused.fits(model, video.clone().requires_grad_())

@@ -49,7 +49,7 @@ def test_advance(name: str) -> None:
     _step.forward(convolve(halo, weight), drive, frame, "relu", *want)
     got = tuple(poisoned(x) for x in want)
     assert _hopper.fits(halo, weight, columns, state)
-    _hopper.advance(halo, weight, patches.repeat(1, 2, 2, 1), columns, at, *got)
+    _hopper.advance(halo, weight, patches, columns, at, *got)
     assert error(got[0].float(), want[0].float(), norm=2) < NEAR
     assert torch.equal(got[1], _step.fill_halo(got[0], poisoned(got[1])))
     bits = (got[2][..., None] >> torch.arange(8, device="cuda")) & 1

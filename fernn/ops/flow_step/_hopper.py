@@ -53,15 +53,13 @@ def advance(
     new: Tensor,
     bits: Tensor,
 ) -> None:
-    """Fill h [B, V, H, W, K], its halo buffer and its bits.
-
-    Patches [B or 1, ≥ H, ≥ W, P] reach as far as `at` [V, 2] may lead from any pixel; columns are
-    [K, P]. The drive is their product.
-    """
+    """Fill h [B, V, H, W, K], its halo buffer and its bits, as `_comoving.advance` says."""
     (channels, source, ky, kx), (batch, slices, height, width, _) = weight.shape, h.shape
     box, images = [_IMAGES, _SIDE, _SIDE, _SLAB], batch * slices
     tiles = -(-images // _IMAGES) * (height // _SIDE) * (width // _SIDE)
     programs = torch.cuda.get_device_properties(halo.device).multi_processor_count
+    if len(patches) == batch:
+        patches = patches.repeat(1, 2, 2, 1)  # as far as `at` may lead from any pixel
     with device_of(halo):
         step_kernel[(min(tiles, programs),)](
             _described(halo.flatten(0, 1), box),
