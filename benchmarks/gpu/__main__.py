@@ -6,6 +6,7 @@ run. The record goes to `gpu.json`, and `python -m benchmarks.report` prints it.
 
 import argparse
 import time
+import traceback
 from pathlib import Path
 
 import torch
@@ -22,7 +23,7 @@ from benchmarks.gpu import (
 )
 from fernn.experiments import records
 
-ROWS = {**translation.ROWS, **rotation.ROWS, **mixing.ROWS, **clips.ROWS}
+ROWS = {**translation.ROWS, **rotation.ROWS, **clips.ROWS, **mixing.ROWS}
 
 
 def main() -> None:
@@ -32,14 +33,10 @@ def main() -> None:
     arguments = parser.parse_args()
     start, rate = time.perf_counter(), timing.matmul_rate()
     print(f"8192³ bfloat16 product: {rate / 1e12:.0f} TFLOP/s", flush=True)
-    rows: dict[str, dict] = {}
-    for name in arguments.rows:
-        rows[name] = row.run(ROWS[name], rate, rows)
-        print(name, rows[name], flush=True)
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False, benchmark=False):
-        training = translation.curves()
     device = torch.cuda.get_device_properties(0)
-    record = {
+    rows: dict[str, dict] = {}
+    failed: dict[str, str] = {}
+    record: dict[str, object] = {
         "environment": records.environment(),
         "gpu": device.name,
         "gpu_memory_gib": device.total_memory / 2**30,
@@ -47,14 +44,25 @@ def main() -> None:
         "cudnn": torch.backends.cudnn.version(),
         "matmul_flops_per_second": rate,
         "rows": rows,
-        "training_losses": training,
-        "seconds": time.perf_counter() - start,
     }
-    records.write(arguments.out / "gpu.json", record)
-    for name, more in (("streaming", streaming.run), ("velocities", velocities.run)):
-        record |= {name: more(), "seconds": time.perf_counter() - start}
-        print(name, record[name], flush=True)
+
+    def keep(part: dict[str, object]) -> None:
+        """What is measured is kept, whatever happens to the rest."""
+        print(f"{time.perf_counter() - start:.0f} s: {list(part)}, {list(rows)[-1:]}", flush=True)
+        record.update(part, seconds=time.perf_counter() - start)
         records.write(arguments.out / "gpu.json", record)
+
+    for name in arguments.rows:
+        try:
+            rows[name] = row.run(ROWS[name], rate, rows)
+        except (RuntimeError, KeyError) as error:  # a row that fails is told, the others are timed
+            failed[name] = f"{type(error).__name__}: {error}"
+            traceback.print_exc()
+        keep({"rows": rows, "failed": failed})
+    keep({"streaming": streaming.run()})
+    keep({"velocities": velocities.run()})
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False, benchmark=False):
+        keep({"training_losses": translation.curves()})
 
 
 if __name__ == "__main__":

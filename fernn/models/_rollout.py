@@ -10,8 +10,8 @@ buffer lives only until the next step has read it.
 Gradients stop at fed-back frames. So the decoder's backward pass, which would be many small
 launches, runs once over the images of all times, and the recurrence's follows it, from G to G, as
 `ops/README.md` derives. The weight gradient of the recurrence is taken over several times at once,
-as many as make a large batch. U and the biases never get a gradient image of their own: G is
-contracted with what they were multiplied with, the patches of a frame or ones.
+as many as make a large batch. The gradient of U is the sum of G over ν times the patches of the
+frame, that of a bias the same sum times ones.
 """
 
 from typing import Any
@@ -21,7 +21,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fernn.groups import roll_index
-from fernn.ops.flow_pool.triton import fill
 from fernn.ops.flow_step import _comoving, _step
 from fernn.ops.flow_step._cudnn import adjoint_of, convolve, correlate, kernel_of
 
@@ -84,13 +83,13 @@ def _forecast(
                 patches[t] = out[index - 1].flatten(1, 2)[:, taps, :channels].flatten(2)
             else:
                 patches[t] = patches[t - 1]  # the published form feeds the last frame twice
-        now = (t - 1) % len(states)
-        image = patches[t].unflatten(1, canvas)
-        _comoving.advance(halo, weight, image, columns, at[t], states[now], halos[t % 2], bits[now])
+        slot, now, pool = (t - 1) % len(states), index % len(readouts), None
+        if index >= 0:
+            pool = _step.Pool(readouts[now], args[now], at[t + 1] if ahead else None)
+        image, into = patches[t].unflatten(1, canvas), (states[slot], halos[t % 2], bits[slot])
+        _comoving.advance(halo, weight, image, columns, at[t], *into, pool)
         halo = halos[t % 2]
         if index >= 0:
-            now, state = index % len(readouts), states[now].permute(0, 1, 4, 2, 3)
-            fill(state, at[t + ahead], readouts[now], args[now])
             x = _step.fill_halo(readouts[now][:, None], rooms[0])
             for i, (layer, bias) in enumerate(layers[:-1]):
                 room = rooms[(i + 1) % 2]
@@ -192,7 +191,7 @@ def _forecast_backward(
     assert halo is not None
     one = halo.sum(1, keepdim=True)  # one slice of h_1 fed every ν, so it collects from every ν
     grad_adjoint += correlate(first, one, adjoint)
-    grad_first = torch.where(first > 0, convolve(one, adjoint), 0)
+    grad_first = torch.ops.aten.threshold_backward(convolve(one, adjoint), first, 0)
     grad_columns += grad_first.flatten(0, 3).T @ patches[0].flatten(0, 1)
     taps = inner[0, 0].numel()
     grad_inner = grad_columns.unflatten(1, (-1, inner.shape[1]))[:, :taps].transpose(1, 2)
@@ -234,6 +233,7 @@ def _decoder_backward(
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, inner, kernel, decoder, shift, _, ahead, *_ = inputs
     ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)  # zeros for the states would be as large as the states
     ctx.save_for_backward(inner, kernel, *decoder, shift, *output[1:])
     ctx.ahead, ctx.layers = ahead, len(decoder)
 

@@ -39,3 +39,29 @@ def test_fits_plain_translations_alone() -> None:
     model = fernn.Forecaster(flow=flow, hidden_channels=8).cuda()
     assert not _fused.fits(model, video[:, :1])
     assert not _fused.fits(model, video.clone().requires_grad_())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("readout", ["published", "transported"])
+def test_training_step_is_captured_in_a_graph(readout: str) -> None:
+    """Nothing waits for the device, forward or back, and the replay gives the same gradients."""
+    model = fernn.Forecaster(
+        flow=fernn.Translation(radius=1), hidden_channels=8, decoder_layers=1, readout=readout
+    ).cuda()
+    video, target = torch.rand(2, 3, 1, 8, 8).cuda(), torch.rand(2, 2, 1, 8, 8).cuda()
+    assert _fused.fits(model, video)
+
+    def gradients() -> tuple[torch.Tensor, ...]:
+        loss = (model(video, horizon=2) - target).square().mean()
+        return torch.autograd.grad(loss, list(model.parameters()))
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        want = gradients()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = gradients()
+    graph.replay()
+    assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-5) for a, b in zip(got, want, strict=True))

@@ -27,7 +27,10 @@ def poisoned(x: Tensor) -> Tensor:
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
+def _switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fernn.ops.flow_step import _hopper
+
+    monkeypatch.setattr(_hopper, "ENABLED", True)
     torch.manual_seed(0)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fernn.ops.flow_pool.triton import fill
 from fernn.ops.flow_step import _hopper
 from fernn.ops.flow_step._cudnn import convolve
 from fernn.ops.flow_step._step import Frame, Pool, backward, forward
@@ -25,18 +26,21 @@ def advance(
     h: Tensor,
     new: Tensor,
     bits: Tensor,
+    pool: Pool | None = None,
 ) -> None:
-    """h = ReLU(W ⋆ h_t + drive), its halo buffer and bits.
+    """h = ReLU(W ⋆ h_t + drive), its halo buffer, its bits, and its maximum over ν.
 
     The drive is patches [B, H, W, P] times columns [K, P]. One image of patches stands for all, at
     rest: a bias, where they are ones.
     """
     if _hopper.fits(halo, weight, columns, h):
         _hopper.advance(halo, weight, patches, columns, at, h, new, bits)
+        if pool is not None:
+            fill(h.permute(0, 1, 4, 2, 3), at if pool.to is None else pool.to, *pool[:2])
         return
     drive = (patches @ columns.T).permute(0, 3, 1, 2)[:, None]
     frame = Frame(torch.zeros_like(at), at)
-    forward(convolve(halo, weight), drive, frame, "relu", h, new, bits)
+    forward(convolve(halo, weight), drive, frame, "relu", h, new, bits, pool)
 
 
 def retreat(

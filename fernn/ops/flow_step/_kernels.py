@@ -56,27 +56,38 @@ def halo_kernel(
 
 @triton.jit
 def forward_kernel(
-    p_conv, p_drive, p_move, p_at, p_h, p_halo, p_bits,
+    p_conv, p_drive, p_move, p_at, p_to, p_h, p_halo, p_bits, p_pool, p_arg,
     V, H, W, K, s_cb, s_cv, s_db, s_dv, s_dk, s_dy, s_dx,
     RY: tl.constexpr, RX: tl.constexpr, ACT: tl.constexpr, LIFTED: tl.constexpr,
-    HALO: tl.constexpr, BITS: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr,
+    AHEAD: tl.constexpr, HALO: tl.constexpr, BITS: tl.constexpr, POOL: tl.constexpr,
+    BP: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """One program: all ν of BP pixels of the drive, BK channels. See the memory plan."""
+    """One program: all ν of BP pixels of the readout, BK channels. See the memory plan.
+
+    AHEAD says that the readout is not where the drive is: p_to and p_at differ.
+    """
     i_b, i_p, i_k = program(H * W, BP)
-    b_p = i_p * BP + tl.arange(0, BP)  # [BP], pixels of the drive
+    b_p = i_p * BP + tl.arange(0, BP)  # [BP], pixels of the readout
     b_k = i_k * BK + tl.arange(0, BK)  # [BK]
     b_mask, m_k = b_p < H * W, (b_k < K)[None, :]
     mask = b_mask[:, None] & m_k
     b_y, b_x = b_p // W, b_p % W
-    p_drive += i_b * s_db + (b_y * s_dy + b_x * s_dx)[:, None] + (b_k * s_dk)[None, :]
-    if not LIFTED:
-        b_drive = tl.load(p_drive, mask=mask, other=0.0).to(tl.float32)
+    p_drive += i_b * s_db
+    if not AHEAD and not LIFTED:
+        o_drive = (b_y * s_dy + b_x * s_dx)[:, None] + (b_k * s_dk)[None, :]
+        b_drive = tl.load(p_drive + o_drive, mask=mask, other=0.0).to(tl.float32)
+    if POOL:
+        b_best = tl.full((BP, BK), float("-inf"), tl.float32)
+        b_arg = tl.zeros((BP, BK), tl.int32)
     for i_v in tl.range(V, num_stages=3):  # later slices are under way
-        if LIFTED:
+        h_y = wrap(b_y - tl.load(p_to + 2 * i_v), H)
+        h_x = wrap(b_x - tl.load(p_to + 2 * i_v + 1), W)
+        if AHEAD or LIFTED:
+            d_y = wrap(h_y + tl.load(p_at + 2 * i_v), H)
+            d_x = wrap(h_x + tl.load(p_at + 2 * i_v + 1), W)
+            o_drive = (d_y * s_dy + d_x * s_dx)[:, None] + (b_k * s_dk)[None, :]
             p_slice = p_drive + tl.cast(i_v, tl.int64) * s_dv
-            b_drive = tl.load(p_slice, mask=mask, other=0.0).to(tl.float32)
-        h_y = wrap(b_y - tl.load(p_at + 2 * i_v), H)
-        h_x = wrap(b_x - tl.load(p_at + 2 * i_v + 1), W)
+            b_drive = tl.load(p_slice + o_drive, mask=mask, other=0.0).to(tl.float32)
         c_y = wrap(h_y - tl.load(p_move + 2 * i_v), H)
         c_x = wrap(h_x - tl.load(p_move + 2 * i_v + 1), W)
         p_slice = p_conv + i_b * s_cb + tl.cast(i_v, tl.int64) * s_cv
@@ -102,13 +113,23 @@ def forward_kernel(
             b_kb = i_k * (BK // 8) + tl.arange(0, BK // 8)[None, :]
             p_byte = p_bits + i_n * H * W * KB + o_h * KB + b_kb
             tl.store(p_byte, b_byte.to(tl.uint8), mask=b_mask[:, None] & (b_kb < KB))
+        if POOL:
+            b_h = b_o.to(tl.float32)
+            b_take = (b_h > b_best) | (b_h != b_h)
+            b_best = tl.where(b_take, b_h, b_best)
+            b_arg = tl.where(b_take, i_v, b_arg)
+    if POOL:
+        o_pool = i_b * H * W * K + (b_p * K)[:, None] + b_k[None, :]
+        tl.store(p_pool + o_pool, b_best.to(p_pool.dtype.element_ty), mask=mask)
+        tl.store(p_arg + o_pool, b_arg.to(p_arg.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def backward_kernel(
     p_grad, p_pool, p_arg, p_to, p_out, p_move, p_at, p_halo, p_grad_drive, V, H, W, K,
     RY: tl.constexpr, RX: tl.constexpr, ACT: tl.constexpr, LIFTED: tl.constexpr,
-    GRAD: tl.constexpr, POOL: tl.constexpr, BP: tl.constexpr, BK: tl.constexpr,
+    AHEAD: tl.constexpr, GRAD: tl.constexpr, POOL: tl.constexpr,
+    BP: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """One program: all ν of BP pixels of the drive, BK channels. p_out is the bits or the state."""
     i_b, i_p, i_k = program(H * W, BP)
@@ -119,6 +140,9 @@ def backward_kernel(
     b_y, b_x = b_p // W, b_p % W
     o_p = (b_p * K)[:, None] + b_k[None, :]
     b_sum = tl.zeros((BP, BK), tl.float32)
+    if POOL and not AHEAD:
+        b_arg = tl.load(p_arg + i_b * H * W * K + o_p, mask=mask, other=0).to(tl.int32)
+        b_pool = tl.load(p_pool + i_b * H * W * K + o_p, mask=mask, other=0.0).to(tl.float32)
     for i_v in range(V):
         h_y = wrap(b_y - tl.load(p_at + 2 * i_v), H)
         h_x = wrap(b_x - tl.load(p_at + 2 * i_v + 1), W)
@@ -130,11 +154,12 @@ def backward_kernel(
         else:
             b_g = tl.zeros((BP, BK), tl.float32)
         if POOL:
-            t_y = wrap(h_y + tl.load(p_to + 2 * i_v), H)
-            t_x = wrap(h_x + tl.load(p_to + 2 * i_v + 1), W)
-            o_t = i_b * H * W * K + ((t_y * W + t_x) * K)[:, None] + b_k[None, :]
-            b_arg = tl.load(p_arg + o_t, mask=mask, other=0).to(tl.int32)
-            b_pool = tl.load(p_pool + o_t, mask=mask, other=0.0).to(tl.float32)
+            if AHEAD:
+                t_y = wrap(h_y + tl.load(p_to + 2 * i_v), H)
+                t_x = wrap(h_x + tl.load(p_to + 2 * i_v + 1), W)
+                o_t = i_b * H * W * K + ((t_y * W + t_x) * K)[:, None] + b_k[None, :]
+                b_arg = tl.load(p_arg + o_t, mask=mask, other=0).to(tl.int32)
+                b_pool = tl.load(p_pool + o_t, mask=mask, other=0.0).to(tl.float32)
             b_g += tl.where(b_arg == i_v, b_pool, 0.0)
         if ACT == 0:
             KB = (K + 7) // 8

@@ -25,11 +25,14 @@ class Frame(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The gradient of max_ν ψ(ν)·h(ν), the index of the maximum, [B, H, W, K], and ψ, [V, 2]."""
+    """max_ν ψ(ν)·h(ν) or its gradient, and the index of the maximum, [B, H, W, K].
 
-    grad: Tensor
+    `to` is ψ, [V, 2], or None where that is `at` of the frame: the readout stands in the lab.
+    """
+
+    value: Tensor
     arg: Tensor
-    to: Tensor
+    to: Tensor | None
 
 
 def radii(weight: Tensor) -> tuple[int, int]:
@@ -62,8 +65,9 @@ def forward(
     h: Tensor,
     halo: Tensor | None = None,
     bits: Tensor | None = None,
+    pool: Pool | None = None,
 ) -> None:
-    """Fill h [B, V, H, W, K], its halo buffer and its bits from conv [B, 1 or V, H, W, K].
+    """Fill h [B, V, H, W, K], its halo buffer, bits and pool from conv [B, 1 or V, H, W, K].
 
     The drive is [B, 1 or V, K, H, W] or a bias [1, 1, K, 1, 1], in any layout.
     """
@@ -73,11 +77,13 @@ def forward(
     strides = [0 if n == 1 else s for n, s in zip(drive.shape, drive.stride(), strict=True)]
     with device_of(h):
         _kernels.forward_kernel[grid](
-            conv, drive, *frame, h, h if halo is None else halo, h if bits is None else bits,
-            slices, height, width, channels,
+            conv, drive, *frame, _to(frame, pool),
+            h, h if halo is None else halo, h if bits is None else bits,
+            *((h, h) if pool is None else pool[:2]), slices, height, width, channels,
             conv.stride(0), conv.stride(1) if conv.shape[1] > 1 else 0, *strides,
             RY=ry, RX=rx, ACT=ACTIVATIONS[activation], LIFTED=drive.shape[1] > 1,
-            HALO=halo is not None, BITS=bits is not None, **options,
+            AHEAD=_ahead(pool), HALO=halo is not None, BITS=bits is not None,
+            POOL=pool is not None, **options,
         )  # fmt: skip
 
 
@@ -101,13 +107,21 @@ def backward(
     with device_of(halo):
         _kernels.backward_kernel[grid](
             halo if grad is None else grad.contiguous(),
-            *((halo, halo, frame.at) if pool is None else (pool.grad.contiguous(), *pool[1:])),
-            out, *frame, halo, grad_drive, slices, height, width, channels,
+            *((halo, halo) if pool is None else (pool.value.contiguous(), pool.arg)),
+            _to(frame, pool), out, *frame, halo, grad_drive, slices, height, width, channels,
             RY=ry, RX=rx, ACT=ACTIVATIONS[activation], LIFTED=drives > 1,
-            GRAD=grad is not None, POOL=pool is not None, **options,
+            AHEAD=_ahead(pool), GRAD=grad is not None, POOL=pool is not None, **options,
         )  # fmt: skip
 
 
 def empty_bits(h: Tensor) -> Tensor:
     """Room for one bit per value of h, eight channels a byte."""
     return h.new_empty(*h.shape[:-1], -(-h.shape[-1] // 8), dtype=torch.uint8)
+
+
+def _ahead(pool: Pool | None) -> bool:
+    return pool is not None and pool.to is not None
+
+
+def _to(frame: Frame, pool: Pool | None) -> Tensor:
+    return frame.at if pool is None or pool.to is None else pool.to
