@@ -24,7 +24,7 @@ LEAST_SEQUENCES = 32
 LEAST_BATCH = 32
 """Sequences at once: without gradients they fit where those of a training step fit."""
 RADII = (0, 1, 2)
-"""The camera motions that every classifier is tried on: up to so many pixels a frame."""
+"""The camera motions that every classifier is tried on: V^T_0, V^T_1 and V^T_2."""
 
 
 def evaluate(
@@ -46,7 +46,7 @@ def evaluate(
     - `mse_per_velocity`, a list of `{"velocity": [...], "mse": ...}`: both digits at that velocity.
 
     A classifier has `accuracy`, `accuracy_per_class`, `confusion` (rows are the truth) and
-    `accuracy_per_motion`, on V^T_0, V^T_1 and V^T_2 as far as the V of the test has them.
+    `accuracy_per_motion`, on V^T_0, V^T_1 and V^T_2: none, half and all of the test's speeds.
     `sequences` counts what each one used. An error that is not finite is None.
     """
     data = TestData(recipe, root=root, archive=archive, device=device)
@@ -111,13 +111,14 @@ def at_velocity(flow: Flow, velocity: list[float]) -> Flow:
     raise ValueError(f"`flow` must be a Translation or a Rotation, got {flow!r}.")
 
 
-def within(flow: Translation, radius: int) -> Translation:
-    """The flow with those velocities of V alone that are at most `radius` in each direction.
+def slower(flow: Translation, share: float) -> Translation:
+    """The flow with those velocities of V alone that are at most a share of the fastest.
 
-    >>> len(within(Translation(radius=2), 1))
+    >>> len(slower(Translation(radius=2), 0.5))
     9
     """
-    velocities = [v for v in flow.velocities.tolist() if max(map(abs, v)) <= radius]
+    speeds = flow.velocities.abs().amax(-1)
+    velocities = flow.velocities[speeds <= share * speeds.max()].tolist()
     return Translation(velocities=[[int(component) for component in v] for v in velocities])
 
 
@@ -177,7 +178,7 @@ def _classify(model: nn.Module, data: TestData) -> dict[str, object]:
     per_class = confusion.diagonal() / confusion.sum(1)
     motions = {}
     for radius in RADII:
-        flow = within(videos.flow, radius)
+        flow = slower(videos.flow, radius / max(RADII))
         known = len(flow) == len(videos.flow)
         seen = confusion if known else _confusion(model, data, data.videos(flow=flow))
         motions[f"V^T_{radius}"] = _accuracy(seen)
