@@ -77,9 +77,11 @@ SECTIONS: dict[str, dict[str, Section]] = {
     "README.md": {
         "verification": ("results/verification.json", verification),
         "speed": ("benchmarks/results/gpu.json", report.table),
+        "streaming": ("benchmarks/results/gpu.json", report.streaming),
         "cpu": ("benchmarks/results/cpu.json", cpu),
         "rates": ("benchmarks/results/data-h200.json", rates),
     },
+    "fernn/ops/README.md": {"goals": ("benchmarks/results/gpu.json", report.goals)},
     "docs/theory.md": {"steering": ("results/verification.json", steering)},
 }
 

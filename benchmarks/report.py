@@ -44,8 +44,43 @@ def table(record: dict) -> str:
         f"{record['matmul_flops_per_second'] / 1e12:.0f} TFLOP/s.",
     ]
     for name, row in record["rows"].items():
+        if row.get("rival"):  # another model for the same task: sequences, not one function
+            lines.append(f"{name} is another model than the published form it is compared with.")
         lines += [f"No ratio for {name}: {reason}." for reason in row["refusals"]]
     return "\n".join(lines)
+
+
+# What was aimed at: × TF32, × autocast, the fraction of the floor, GiB.
+GOALS = {
+    "FERNN-V^T_2": (20, 12, 0.78, 17),
+    "FERNN-V^T_1": (14, None, None, None),
+    "G-RNN": (7, None, None, None),
+    "FERNN-V^R_4, SE(2)": (2.5, None, None, None),
+    "FERNN-V^R_4, co-moving": (180, None, None, None),
+    "Clips, FERNN-V^T_2": (12, None, None, None),
+    "FERNN-V^T_2, V-mixing": (None, None, 0.6, None),
+}
+
+
+def goals(record: dict) -> str:
+    """What was reached beside what was aimed at."""
+    head = ["Training step", "× TF32 (goal)", "× autocast (goal)", "of the floor (goal)"]
+    lines = [_line([*head, "memory (goal)"]), _line(["---"] * 5)]
+    for name, (tf32, autocast, floor, memory) in GOALS.items():
+        row = record["rows"][name]
+        ours = max(row["ours_python"], row["ours_graph"], key=_rate)
+        cells = [
+            _ratio(row, "times_published_tf32") + _goal(tf32, "{:g}"),
+            _ratio(row, "times_published_autocast") + _goal(autocast, "{:g}"),
+            f"{row['fraction_of_floor']:.0%}" + _goal(floor, "{:.0%}"),
+            f"{ours['peak_gib']:.1f} GiB" + _goal(memory, "{:g}"),
+        ]
+        lines.append(_line([name, *cells]))
+    return "\n".join(lines)
+
+
+def _goal(value: float | None, form: str) -> str:
+    return "" if value is None else f" ({form.format(value)})"
 
 
 def streaming(record: dict) -> str:
@@ -67,7 +102,8 @@ def _rate(form: dict) -> float:
 
 
 def _speed(form: dict) -> str:
-    return f"{_rate(form):,.0f} ({form['batch']})"
+    rate = _rate(form)
+    return f"{rate:,.{int(rate < 100)}f} ({form['batch']})"
 
 
 def _ratio(row: dict, key: str) -> str:

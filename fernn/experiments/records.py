@@ -16,14 +16,15 @@ from fernn._files import written_whole
 def environment() -> dict[str, object]:
     """Commit, versions and hardware of this moment.
 
-    Where a copy of the code runs without its git folder, as on a borrowed GPU, the variable
-    FERNN_COMMIT says which commit it is a copy of.
+    Where a copy of the code runs without its git folder or beside an older one, as on a borrowed
+    GPU, the variable FERNN_COMMIT says which commit it is a copy of; git is not asked then.
     """
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    changes = _git("status", "--porcelain", "--untracked-files=no")
+    named = os.environ.get("FERNN_COMMIT")
+    changes = None if named else _git("status", "--porcelain", "--untracked-files=no")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD") or os.environ.get("FERNN_COMMIT"),
+        "commit": named or _git("rev-parse", "HEAD"),
         "dirty": None if changes is None else bool(changes),
         "fernn": fernn.__version__,
         "python": platform.python_version(),

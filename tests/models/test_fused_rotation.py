@@ -44,7 +44,7 @@ def test_fits_plain_comoving_motions_alone() -> None:
     for options, fits in (
         ({}, True),
         ({"flow": fernn.Rotation(count=1, degrees=90, group=fernn.SE2(4))}, True),
-        ({"flow": fernn.Rotation(count=1, degrees=90), "frame": "lab"}, False),
+        ({"flow": fernn.Rotation(count=1, degrees=90, group=fernn.SE2(4)), "frame": "lab"}, False),
         ({"flow": fernn.Translation(radius=1)}, False),
         ({"backend": "lean"}, False),
         ({"hidden_channels": 12}, False),

@@ -6,9 +6,13 @@ import torch
 from torch import Tensor
 
 from fernn.ops.flow_pool.triton import fill
-from fernn.ops.flow_step import _hopper
 from fernn.ops.flow_step._cudnn import convolve
 from fernn.ops.flow_step._step import Frame, Pool, backward, forward
+
+try:
+    from fernn.ops.flow_step import _hopper
+except ImportError:  # Gluon is an experimental part of Triton, which a version may lack
+    _hopper = None  # type: ignore[assignment]
 
 
 def positions(shift: Tensor, times: int, canvas: Sequence[int]) -> Tensor:
@@ -33,7 +37,7 @@ def advance(
     The drive is patches [B, H, W, P] times columns [K, P]. One image of patches stands for all, at
     rest: a bias, where they are ones.
     """
-    if _hopper.fits(halo, weight, columns, h):
+    if _hopper is not None and _hopper.fits(halo, weight, columns, h):
         _hopper.advance(halo, weight, patches, columns, at, h, new, bits)
         if pool is not None:
             fill(h.permute(0, 1, 4, 2, 3), at if pool.to is None else pool.to, *pool[:2])

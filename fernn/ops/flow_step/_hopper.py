@@ -19,7 +19,6 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from fernn.ops._launch import device_of
 from fernn.ops.flow_step._hopper_kernels import step_kernel
 
-ENABLED = True
 _IMAGES, _SIDE, _SLAB, _STAGES, _BLOCK = 16, 4, 64, 3, 32
 _CHANNELS, _PATCH = 128, 16
 _REGISTERS = 160  # for every thread: then nothing spills, and no party has to lend to another
@@ -32,8 +31,7 @@ def fits(halo: Tensor, weight: Tensor, columns: Tensor, h: Tensor) -> bool:
     """
     (channels, source, ky, kx), (height, width) = weight.shape, h.shape[2:4]
     return (
-        ENABLED
-        and halo.dtype in (torch.float16, torch.bfloat16)
+        halo.dtype in (torch.float16, torch.bfloat16)
         and channels == _CHANNELS
         and source % _SLAB == 0
         and columns.shape[1] == _PATCH
