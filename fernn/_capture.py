@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -10,8 +11,8 @@ import torch
 T = TypeVar("T")
 
 
-def capture(work: Callable[[], T]) -> tuple[Callable[[], None], T]:
-    """`work` as a replay, and what it returned: tensors that every replay fills again.
+def capture(work: Callable[[], T], device: torch.device) -> tuple[Callable[[], None], T]:
+    """`work` on a device as a replay, and what it returned: tensors that every replay fills again.
 
     Nothing runs while it is recorded. The work must have run before, so that what is made once is
     made; it must not wait for the device, and must find its inputs in the same memory every time.
@@ -19,9 +20,9 @@ def capture(work: Callable[[], T]) -> tuple[Callable[[], None], T]:
     """
     graph, why = torch.cuda.CUDAGraph(), None
     # A recording that fails leaves its own stream the current one; the outer context puts it back.
-    with torch.cuda.stream(torch.cuda.current_stream()):
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.current_stream(device)):
         try:
-            with torch.cuda.graph(graph), _autocast_without_cache():
+            with torch.cuda.graph(graph, stream=_stream(device)), _autocast_without_cache():
                 result = work()
         except RuntimeError as error:
             why = _reason(error)
@@ -29,6 +30,12 @@ def capture(work: Callable[[], T]) -> tuple[Callable[[], None], T]:
         gc.collect()
         raise RuntimeError(why)
     return graph.replay, result
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Where work of a device is recorded: torch's own is that of the device which came first."""
+    return torch.cuda.Stream(device)
 
 
 def _autocast_without_cache() -> AbstractContextManager[object]:

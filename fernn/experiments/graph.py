@@ -84,7 +84,9 @@ class Graphed:
         gradients = [(p, p.grad) for p in self._parameters if p.grad is not None]
         inputs = Batch(*(tensor.clone() for tensor in part))
         try:
-            self._replay, self._result = capture(lambda: self._work(inputs, share))
+            self._replay, self._result = capture(
+                lambda: self._work(inputs, share), inputs.frames.device
+            )
         except RuntimeError as error:
             self._enabled = False
             self._say(f"no CUDA graph of a training step, Python launches it: {error}")

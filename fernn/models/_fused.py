@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
+from fernn.models._plain import decodes_plainly
 from fernn.ops.flow_step import choose
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def fits(model: "Forecaster", video: Tensor) -> bool:
         return False
     rnn._check_input("video", video, sequence=True)
     shift = rnn._shift.on(video.device)
-    return choose(rnn.backend, video[:, :1], rnn.kernels()[0][1], shift) == "triton"
+    chosen = choose(rnn.backend, video[:, :1], rnn.kernels()[0][1], shift)
+    return chosen == "triton" and decodes_plainly(model)
 
 
 def forecast(model: "Forecaster", video: Tensor, horizon: int) -> Tensor:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
+from fernn.models._plain import encodes_plainly
 from fernn.ops.flow_step import choose
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def fits(model: "Classifier", clip: Tensor) -> bool:
         return False
     rnn._check_input("clip", clip, sequence=True)
     shift = rnn._shift.on(clip.device)
-    return choose(rnn.backend, clip[:, :1], rnn.kernels()[0][1], shift) == "triton"
+    chosen = choose(rnn.backend, clip[:, :1], rnn.kernels()[0][1], shift)
+    return chosen == "triton" and encodes_plainly(model)
 
 
 def classify(model: "Classifier", clip: Tensor) -> Tensor:
@@ -60,7 +62,8 @@ def _encode(encoder: nn.Sequential, clip: Tensor, dtype: torch.dtype) -> Tensor:
     pixels = clip.to(dtype).permute(1, 0, 3, 4, 2)  # [T, B, H, W, C]
     patches = pixels.flatten(0, 1).flatten(1, 2)[:, _taps(first.weight, clip)].flatten(2)
     x = torch.matmul(patches, _columns(first.weight).T.to(dtype))  # [T·B, H·W, K]
-    x = _normed(norm, x.reshape(len(x), *clip.shape[3:], -1))
+    # shape: len() would fix the batch in a trace
+    x = _normed(norm, x.reshape(x.shape[0], *clip.shape[3:], -1))
     for conv, norm in zip(convs, norms, strict=True):
         x = _normed(norm, torus_conv(x, conv.weight))
     return x.reshape(*pixels.shape[:4], -1)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn.groups import SE2
+from fernn.models._plain import decodes_plainly
 from fernn.ops.comoving_step import choose
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def fits(model: "Forecaster", video: Tensor) -> bool:
     rnn = model.rnn
     if not isinstance(rnn.flow.group, SE2) or rnn.frame != "comoving" or len(rnn.layers) > 1:
         return False
-    if video.ndim != 5 or rnn.activation != "relu":
+    if video.ndim != 5 or rnn.activation != "relu" or not decodes_plainly(model):
         return False
     rnn._check_input("video", video, sequence=True)
     conv = cast(nn.Conv2d, model.decoder[0])  # all have its kernel size and its channels
@@ -62,7 +63,9 @@ def forecast(model: "Forecaster", video: Tensor, horizon: int) -> Tensor:
         wanted = moves[observed] if t == observed - 1 and not published else None
         h, seen = step(h, packed, frame, wanted, group.order)
 
-    training, kept = torch.is_grad_enabled(), None
+    learned = (inner, kernel, *decoder.weights, *decoder.biases)
+    training = torch.is_grad_enabled() and any(x.requires_grad for x in learned)
+    kept: Memory | None = None
     readouts: list[Tensor] = []
     images: list[Tensor] = []
     image = video[:, -1]
@@ -78,5 +81,5 @@ def forecast(model: "Forecaster", video: Tensor, horizon: int) -> Tensor:
         images.append(image)
     if not training:
         return torch.stack(images, 1)
-    decoded = joined(decoder, torch.cat(readouts), cast("Memory", kept), torch.cat(images))
+    decoded = joined(decoder, torch.cat(readouts), kept, torch.cat(images))
     return decoded.reshape(horizon, *video.shape[:1], *decoded.shape[1:]).transpose(0, 1)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fernn.flows import Translation
+from fernn.models._plain import decodes_plainly
 from fernn.ops import flow_pool
 from fernn.ops._backend import obstacle
 
@@ -30,6 +31,7 @@ def fits(model: "Forecaster", state: "State") -> bool:
         and h.ndim == 5
         and model.rnn.backend in ("auto", "triton")
         and obstacle(h, shift, radius=model.kernel_size // 2) is None
+        and decodes_plainly(model)
     )
 
 

@@ -45,7 +45,8 @@ def forecast(
     `inner` and `kernel` are U and W, `decoder` the weight and bias of each convolution, `shift`
     [V, 2] from `reduce_shift`, `ahead` 1 for the transported readout and 0 for the published one.
     """
-    keep = torch.is_grad_enabled()
+    learned = (inner, kernel, *decoder)
+    keep = torch.is_grad_enabled() and any(x.requires_grad for x in learned)
     out: Tensor = _forecast(video, inner, kernel, decoder, shift, horizon, ahead, dtype, keep)[0]
     return out[..., : video.shape[2]].permute(1, 0, 4, 2, 3)
 
@@ -238,7 +239,9 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.ahead, ctx.layers = ahead, len(decoder)
 
 
-def _backward(ctx: Any, grad: Tensor, *_: Tensor | None) -> tuple[object, ...]:
+def _backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[object, ...]:
+    if grad is None:
+        return (None,) * 3 + ([None] * ctx.layers,) + (None,) * 5
     inner, kernel, *rest = ctx.saved_tensors
     decoder, (shift, *kept) = rest[: ctx.layers], rest[ctx.layers :]
     gradients = _forecast_backward(

@@ -23,7 +23,8 @@ def last_pooled(drives: Tensor, kernel: Tensor, shift: Tensor) -> Tensor:
 
     Where several ν share a maximum, one of them has the gradient.
     """
-    pooled: Tensor = _scan(drives, kernel, shift, torch.is_grad_enabled())[0]
+    keep = torch.is_grad_enabled() and (drives.requires_grad or kernel.requires_grad)
+    pooled: Tensor = _scan(drives, kernel, shift, keep)[0]
     return pooled
 
 

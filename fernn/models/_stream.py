@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fernn._capture import capture
 from fernn.models._forecaster import Forecaster
@@ -79,19 +80,26 @@ class Stream:
 
     def _begin(self, frame: Tensor) -> Plain | Fused:
         recurrence(self.model)._check_input("frame", frame, sequence=False)
+        if any(isinstance(m, _BatchNorm) and m.training for m in self.model.modules()):
+            raise ValueError(
+                "`model` must be in eval mode, got one whose batch-norm trains: it would take its "
+                "statistics from single frames, and change them. Call model.eval() first."
+            )
         with torch.inference_mode(False):  # what is held outlives the mode of the first frame
             made = program(self.model, frame)
             runs = [partial(made.run, turn) for turn in range(made.turns)]
-            self._runs = [_recorded(run) for run in runs] if frame.is_cuda else [*runs]
+            self._runs = (
+                [_recorded(run, frame.device) for run in runs] if frame.is_cuda else [*runs]
+            )
             made.load(self._given)
         self._program, self._given = made, None
         return made
 
 
-def _recorded(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+def _recorded(run: Callable[[], Tensor], device: torch.device) -> Callable[[], Tensor]:
     run()
     try:
-        replay, answer = capture(run)
+        replay, answer = capture(run, device)
     except RuntimeError as error:
         warnings.warn(f"no CUDA graph of this stream, Python launches it: {error}", stacklevel=4)
         return run

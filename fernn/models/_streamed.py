@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn.models._forecaster import Forecaster
+from fernn.models._plain import decodes_plainly
 from fernn.nn import FlowRNN, State
 from fernn.ops.flow_step import choose
 
@@ -155,8 +156,10 @@ def fits(model: Streamed, frame: Tensor) -> bool:
         return False
     if rnn.activation != "relu" or rnn.in_channels > _CHANNELS:
         return False
-    kernel = rnn.kernels()[0][1]
-    if kernel.shape[1] % _CHANNELS:
+    if isinstance(model, Forecaster) and not decodes_plainly(model):
+        return False
+    inner, kernel = rnn.kernels()[0]
+    if inner is None or kernel.shape[1] % _CHANNELS:  # an encoder in the place of U
         return False
     return choose(rnn.backend, frame[:, None], kernel, rnn._shift.on(frame.device)) == "triton"
 

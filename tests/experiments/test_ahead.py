@@ -134,14 +134,58 @@ def test_graphed_runs_its_work_as_it_is_on_a_cpu():
     assert not graphed.recorded
 
 
+def test_graphed_replays_what_it_recorded(monkeypatch):
+    """With a recording that runs the work again: buffers, keys and gradients without a device."""
+    recorded, said = [], []
+
+    def capture(work, device):
+        result = torch.zeros(())
+        recorded.append(device)
+        return lambda: result.copy_(work()), result
+
+    monkeypatch.setattr(graph, "capture", capture)
+    weight = torch.nn.Parameter(torch.ones(2))
+
+    def work(part, share):
+        loss = (part.frames * weight).sum() * share
+        loss.backward()
+        return loss.detach()
+
+    graphed = graph.Graphed(work, [weight], said.append, enabled=True)
+    labels = torch.zeros(1), torch.zeros(1)
+    for index in range(1, 8):
+        graphed.zero()
+        part = Batch(torch.full((2,), float(index)), *labels)
+        assert graphed(part, 0.5) == index  # a graph reads its inputs where it was recorded
+        assert graphed.recorded == (index >= 3)
+        assert graphed(part, 0.25) == index / 2  # another share runs as it is
+        assert torch.equal(weight.grad, 0.75 * part.frames)
+        assert graphed(Batch(torch.ones(1), *labels), 0.5) == 1  # and so does another shape
+    assert recorded == [weight.device]
+    graphed.release()
+    assert not graphed.recorded
+    assert graphed(part, 0.5) == 7
+
+    def unable(work, device):
+        raise RuntimeError("the work waits for the device")
+
+    monkeypatch.setattr(graph, "capture", unable)
+    graphed = graph.Graphed(work, [weight], said.append, enabled=True)
+    for _ in range(5):
+        assert graphed(part, 0.5) == 7
+    assert not graphed.recorded
+    assert len(said) == 1
+    assert "the work waits for the device" in said[0]
+
+
 @pytest.fixture
 def recorded(monkeypatch):
     """How many graphs were recorded."""
     made, capture = [], graph.capture
 
-    def spy(work):
+    def spy(work, device):
         made.append(None)
-        return capture(work)
+        return capture(work, device)
 
     monkeypatch.setattr(graph, "capture", spy)
     return made

@@ -12,7 +12,7 @@ import torch
 from tolerances import same
 
 import fernn
-from fernn.models import _fused_clips
+from fernn.models import _fused_clips, _scan
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
@@ -42,3 +42,27 @@ def test_classify_equals_forward(frames: int, monkeypatch: pytest.MonkeyPatch) -
         model.eval()
     with torch.no_grad():
         assert same(_fused_clips.classify(fused, clip), plain(clip))
+
+
+def test_a_batch_of_any_size_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_fused_clips, "fits", lambda *_: True)
+    flow = fernn.Translation(velocities=[(0, 0), (1, 1)])
+    model = fernn.Classifier(flow=flow, hidden_channels=8).to(DEVICE).eval()
+    clip = torch.randn(2, 2, 1, 4, 4, device=DEVICE)
+    program = torch.export.export(model, (clip,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    assert "fernn.scan" in str(program.graph)
+    larger = torch.cat([clip, clip.flip(0), clip])
+    with torch.no_grad():
+        assert same(program.module()(larger), model(larger))
+
+
+def test_states_are_kept_for_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, scan = [], _scan._scan
+    monkeypatch.setattr(_scan, "_scan", lambda *args: kept.append(args[-1]) or scan(*args))
+    drives = torch.randn(2, 1, 3, 4, 8, device=DEVICE)
+    kernel, shift = torch.randn(8, 8, 3, 3, device=DEVICE), torch.zeros(1, 2, device=DEVICE).int()
+    _scan.last_pooled(drives, kernel, shift)
+    _scan.last_pooled(drives, kernel.clone().requires_grad_(), shift)
+    with torch.no_grad():
+        _scan.last_pooled(drives.requires_grad_(), kernel, shift)
+    assert kept == [False, True, False]

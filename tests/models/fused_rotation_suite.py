@@ -95,3 +95,22 @@ def test_forecast_compiles_into_one_graph() -> None:
         strict=True,
     )
     assert all(same(mine, theirs) for mine, theirs in pairs)
+
+
+def test_frozen_weights_keep_nothing_and_one_learned_gets_its_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from fernn.ops.conv_stack import triton as stack
+
+    kept, memory = [], stack.memory
+    monkeypatch.setattr(stack, "memory", lambda *args: kept.append(args[-1]) or memory(*args))
+    model, video = forecaster("turns"), torch.rand(1, 2, 1, 5, 6, device=DEVICE)
+    model.requires_grad_(requires_grad=False)
+    assert not _fused_rotation.forecast(model, video, 2).requires_grad
+    assert kept == [0]
+    weight = model.rnn.layers[0].input.weight.requires_grad_()
+    got, want = (
+        torch.autograd.grad(x.square().mean(), weight)[0]
+        for x in (_fused_rotation.forecast(model, video, 2), model(video, 2))
+    )
+    assert same(got, want)

@@ -10,7 +10,7 @@ import torch
 from tolerances import same
 
 import fernn
-from fernn.models import _fused
+from fernn.models import _fused, _rollout
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
@@ -62,3 +62,39 @@ def test_forecast_compiles_into_one_graph() -> None:
         strict=True,
     )
     assert all(same(mine, theirs) for mine, theirs in pairs)
+
+
+class _Cut(torch.autograd.Function):
+    """Passes its input on and no gradient back, as checkpoints and custom losses may."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+def test_a_forecast_without_a_gradient_gives_none() -> None:
+    model = fernn.Forecaster(hidden_channels=8, decoder_layers=0).to(DEVICE)
+    predicted = _fused.forecast(model, torch.rand(1, 2, 1, 3, 4, device=DEVICE), 1)
+    bias = model.decoder[0].bias
+    (_Cut.apply(predicted).sum() + bias.sum()).backward()
+    assert torch.equal(bias.grad, torch.ones_like(bias))
+    assert all(p.grad is None for p in model.parameters() if p is not bias)
+
+
+def test_states_are_kept_for_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, forecast = [], _rollout._forecast
+    monkeypatch.setattr(_rollout, "_forecast", lambda *a: kept.append(a[-1]) or forecast(*a))
+    model = fernn.Forecaster(hidden_channels=8, decoder_layers=0).to(DEVICE)
+    video = torch.rand(1, 2, 1, 3, 4, device=DEVICE)
+    _fused.forecast(model, video, 1)
+    with torch.no_grad():
+        _fused.forecast(model, video, 1)
+    model.requires_grad_(requires_grad=False)
+    _fused.forecast(model, video, 1)
+    model.decoder[0].bias.requires_grad_()
+    _fused.forecast(model, video, 1)
+    assert kept == [True, False, False, True]

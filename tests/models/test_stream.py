@@ -106,6 +106,10 @@ def test_refuses():
     stream(video[:, 0])
     with pytest.raises(ValueError, match=r"`frame` must be like the first one.*another Stream"):
         stream(video[:1, 0])
+    training = Stream(MODELS["norm"]().train())
+    with pytest.raises(ValueError, match=r"`model` must be in eval mode.*model.eval\(\) first"):
+        training(video[:, 0])
+    assert int(training.model.layers[0].norm.num_batches_tracked) == 0
     with pytest.raises(TypeError, match="`state` must be a State"):
         stream.state = video
     with pytest.raises(ValueError, match="`state` must hold the batch of the input, 2, got 1"):
@@ -148,3 +152,20 @@ def test_the_kernels_take_plain_recurrences_alone():
     frame = torch.rand(1, 1, 6, 7, device="cuda")
     fitting = {name for name, make in MODELS.items() if _streamed.fits(make().cuda(), frame)}
     assert fitting == {"transported", "published", "G-RNN", "recurrence"}
+
+
+@pytest.mark.gpu
+def test_streams_on_two_devices_answer_in_turn():
+    """A graph is recorded on a stream of its own device, whichever device came first."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    video, streams = _video(3), []
+    for index in range(2):
+        model = MODELS["transported"]().eval()
+        streams.append((_at_once(model, video), Stream(model.to(f"cuda:{index}"))))
+    for t, frame in enumerate(video.unbind(1)):
+        for index, (want, stream) in enumerate(streams):
+            answer = stream(frame.to(f"cuda:{index}"))
+            assert answer.device.index == index
+            # TF32 may be what the device takes; another device's memory would be far off.
+            assert error(answer.cpu(), want[t]) < TOLERANCE[torch.bfloat16]
