@@ -15,8 +15,9 @@ _RECORD = Path(__file__).parent / "results" / "gpu.json"
 _FORMS = {
     # form: label, colour, marker
     "published_tf32": ("published, TF32", "#b3562c", "o"),
-    "published_autocast": ("published, bfloat16 autocast", "#d99a5b", "s"),
-    "ours": ("fernn, bfloat16 autocast", "#1f5f8b", "D"),
+    "published_autocast": ("published, bfloat16", "#d99a5b", "s"),
+    "ours_python": ("fernn, bfloat16, from Python", "#7fb0cf", "^"),
+    "ours": ("fernn, bfloat16, graph", "#1f5f8b", "D"),
 }
 
 
@@ -27,6 +28,8 @@ def velocities(record: dict) -> Figure:
     against = record["velocities"]
     points = [point for point in against["points"] if not point["refusals"]]
     for name, (label, colour, marker) in _FORMS.items():
+        if not all(name in point for point in points):  # a record of old lacks what was not timed
+            continue
         number = [point["velocities"] for point in points]
         rate = [point[name]["sequences_per_second"] for point in points]
         style = {"color": colour, "marker": marker, "markersize": 4.5, "linewidth": 1.6}
@@ -40,7 +43,7 @@ def velocities(record: dict) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", linewidth=0.5, alpha=0.4)
-    time.legend(frameon=False, loc="upper left")
+    time.legend(frameon=False, loc="upper left", fontsize="small")
     there = record["environment"]
     figure.suptitle(
         f"x-velocities, 28×28, 128 channels, 20 frames, batch {against['batch']} · "

@@ -22,6 +22,8 @@ class PublishedForecaster(nn.Module):
     fed twice, later steps are fed the previous prediction with its gradient stopped.
     """
 
+    names: dict[str, str]  # of its parameters, and what the library's model calls them
+
     def __init__(
         self, flow: Translation, hidden_channels: int = 128, decoder_layers: int = 4
     ) -> None:
@@ -50,6 +52,7 @@ class PublishedForecaster(nn.Module):
             for part in ("weight", "bias"):
                 names[f"decoder.{index}.{part}"] = f"decoder.{2 * index}.{part}"
         copy.load_state_dict({name: weights[source] for name, source in names.items()})
+        copy.names = names
         return copy.to(next(model.parameters()))
 
     def forward(self, video: Tensor, horizon: int = 10) -> Tensor:

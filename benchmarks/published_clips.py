@@ -20,6 +20,8 @@ class PublishedClassifier(nn.Module):
     batch-norm and ReLU over all frames at once.
     """
 
+    names: dict[str, str]  # of its parameters, and what the library's model calls them
+
     def __init__(
         self, radius: int, in_channels: int = 1, hidden_channels: int = 128, classes: int = 6
     ) -> None:
@@ -56,6 +58,7 @@ class PublishedClassifier(nn.Module):
                 names[name] = f"rnn.layers.0.input.{3 * int(index) + (layer == 'norms')}.{part}"
         weights = model.state_dict()
         copy.load_state_dict({name: weights[source] for name, source in names.items()})
+        copy.names = names
         return copy.to(next(model.parameters()))
 
     def forward(self, clip: Tensor) -> Tensor:

@@ -11,13 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.published import PublishedForecaster, _pad
+from fernn import Translation
 
 
 class PublishedMixingForecaster(PublishedForecaster):
     """h_{t+1}(ν) = ReLU(roll_ν(Σ_γ W(γ − ν) ⋆ h_t(γ)) + U ⋆ f_t) over the γ next to ν in V."""
 
-    def __init__(self, radius: int, hidden_channels: int = 128, decoder_layers: int = 4) -> None:
-        super().__init__(radius, hidden_channels, decoder_layers)
+    def __init__(
+        self, flow: Translation, hidden_channels: int = 128, decoder_layers: int = 4
+    ) -> None:
+        super().__init__(flow, hidden_channels, decoder_layers)
         self.recurrent = _Kernel(hidden_channels)
         steps = [(rows, columns) for rows in (-1, 0, 1) for columns in (-1, 0, 1)]
         self.near = [

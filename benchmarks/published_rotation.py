@@ -25,6 +25,8 @@ class PublishedRotationForecaster(nn.Module):
     fed twice, later steps are fed the previous prediction with its gradient stopped.
     """
 
+    names: dict[str, str]  # of its parameters, and what the library's model calls them
+
     def __init__(
         self, degrees: list[float], orientations: int, hidden_channels: int, decoder_layers: int
     ) -> None:
@@ -52,6 +54,7 @@ class PublishedRotationForecaster(nn.Module):
             for part in ("weight", "bias"):
                 names[f"decoder.{index}.{part}"] = f"decoder.{2 * index}.{part}"
         copy.load_state_dict({name: weights[source] for name, source in names.items()})
+        copy.names = names
         return copy.to(next(model.parameters()))
 
     def forward(self, video: Tensor, horizon: int = 10) -> Tensor:

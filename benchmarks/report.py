@@ -47,7 +47,25 @@ def table(record: dict) -> str:
         if row.get("rival"):  # another model for the same task: sequences, not one function
             lines.append(f"{name} is another model than the published form it is compared with.")
         lines += [f"No ratio for {name}: {reason}." for reason in row["refusals"]]
+    if "training_losses" in record:  # records of old have none
+        lines.append(training(record))
     return "\n".join(lines)
+
+
+def training(record: dict) -> str:
+    """How near the losses of both forms end, beside how near two seeds of one form do."""
+    curves = record["training_losses"]
+    ends = {tuple(name.rsplit(", ", 1)): losses[-1] for name, losses in curves.items()}
+    seeds, forms = (list(dict.fromkeys(key[i] for key in ends)) for i in (1, 0))
+    published, ours = forms
+    gap = max(abs(ends[ours, s] / ends[published, s] - 1) for s in seeds)
+    of_seeds = [ends[published, s] for s in seeds]
+    steps = len(next(iter(curves.values())))
+    return (
+        f"After {steps} steps of training FERNN-V^T_1 the losses of both forms ({ours}; "
+        f"{published}) differ by {gap:.2%} at most from the same weights; "
+        f"two draws of the weights differ by {max(of_seeds) / min(of_seeds) - 1:.2%}."
+    )
 
 
 # What was aimed at: × TF32, × autocast, the fraction of the floor, GiB.

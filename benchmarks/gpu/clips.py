@@ -54,6 +54,7 @@ ROWS = {
         sample=clips,
         loss=label_loss,
         flops=flops(2),
+        needs="fernn.scan",
         batch=BATCH,
         published_batch=BATCH,
     )

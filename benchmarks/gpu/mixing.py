@@ -46,6 +46,7 @@ ROWS = {
         sample=videos,
         loss=forecast_loss,
         flops=mixing_flops(),
+        needs="fernn.flow_mix",
         batch=64,
         published_batch=16,
         checked=4,

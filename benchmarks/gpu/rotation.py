@@ -2,7 +2,7 @@
 
 The published form is the recurrence on SE(2), 32 channels in 36 orientations, in the lab frame. The
 first row is ours on the same group with the same weights in co-moving frames: one function up to
-where it interpolates, so its loss is compared with the co-moving form in plain torch; a test holds
+where it interpolates, so it is compared with the co-moving form in plain torch; a test holds
 the published form to the library's lab frame. The second row is another model for the same task,
 128 ordinary channels in co-moving frames, and its ratio is one of training sequences, not of one
 function.
@@ -69,6 +69,7 @@ ROWS = {
         sample=videos,
         loss=forecast_loss,
         flops=flops(32 * ORIENTATIONS),
+        needs="fernn.comoving_advance",
         batch=16,
         published_batch=16,
         published_runs=2,  # of two seconds each
@@ -81,6 +82,7 @@ ROWS = {
         sample=videos,
         loss=forecast_loss,
         flops=flops(128),
+        needs="fernn.comoving_advance",
         rival="FERNN-V^R_4, SE(2)",
     ),
 }

@@ -9,11 +9,13 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+from fernn._capture import capture
+
 Step = Callable[[], Tensor]
 
 
-def precision(autocast: bool) -> AbstractContextManager[object]:
-    return torch.autocast("cuda", torch.bfloat16) if autocast else nullcontext()
+def precision(autocast: bool, device: str = "cuda") -> AbstractContextManager[object]:
+    return torch.autocast(device, torch.bfloat16) if autocast else nullcontext()
 
 
 def graphed(step: Step) -> Step:
@@ -24,15 +26,13 @@ def graphed(step: Step) -> Step:
         for _ in range(3):
             step()
     torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step()
+    replay, loss = capture(step, torch.device("cuda", torch.cuda.current_device()))
 
-    def replay() -> Tensor:
-        graph.replay()
+    def again() -> Tensor:
+        replay()
         return loss
 
-    return replay
+    return again
 
 
 def milliseconds(run: Callable[[], object], runs: int, warm: int = 3) -> list[float]:

@@ -61,6 +61,7 @@ def _row(radius: int, published_batch: int, known: tuple[float, float | None]) -
         sample=videos,
         loss=forecast_loss,
         flops=flops(radius),
+        needs="fernn.forecast",
         published_batch=published_batch,
         known=known,
     )

@@ -81,5 +81,5 @@ def forecast(model: "Forecaster", video: Tensor, horizon: int) -> Tensor:
         images.append(image)
     if not training:
         return torch.stack(images, 1)
-    decoded = joined(decoder, torch.cat(readouts), kept, torch.cat(images))
+    decoded = joined(decoder, torch.cat(readouts), cast("Memory", kept), torch.cat(images))
     return decoded.reshape(horizon, *video.shape[:1], *decoded.shape[1:]).transpose(0, 1)

@@ -1,14 +1,17 @@
 """What the GPU benchmark counts, when it refuses a ratio, and how its record is printed."""
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks import report
-from benchmarks.gpu import rotation, row, translation
+from benchmarks.gpu import guard, rotation, row, translation
 
+FORMS = ("published_tf32", "published_autocast")
 _RECORD = Path(report.__file__).parent / "results" / "gpu.json"
 
 
@@ -20,7 +23,13 @@ def test_flops_of_a_training_sequence() -> None:
 def _row() -> dict:
     return {
         "losses": {"float32": [1.0, 1.0], "as timed": [1.0, 1.001]},
-        "operators": {"fernn.flow_advance.default": 1},
+        "errors": {
+            "float32": {"the prediction": 1e-6},
+            "as timed": {"the prediction": 1e-2},
+            guard.YARDSTICK: {"the prediction": 1e-2},
+        },
+        "operators": {"fernn.forecast.default": 1},
+        "known": [100.0, 200.0],
         "flops_per_sequence": 1e9,
         **{form: {"sequences_per_second": 100.0} for form in ("published_tf32", "ours_python")},
         "published_autocast": {"sequences_per_second": 200.0},
@@ -29,7 +38,7 @@ def _row() -> dict:
 
 
 def test_verdict_gives_ratios_and_the_fraction_of_the_floor() -> None:
-    verdict = row.verdict(_row(), (100.0, 200.0), rate=2e12)
+    verdict = row.verdict(_row(), "fernn.forecast", rate=2e12)
     assert verdict["times_published_tf32"] == 10
     assert verdict["times_published_autocast"] == 5
     assert verdict["fraction_of_floor"] == 0.5
@@ -42,13 +51,57 @@ def test_verdict_gives_ratios_and_the_fraction_of_the_floor() -> None:
         ({"losses": {"float32": [1.0, 1.01]}}, "losses differ in float32"),
         ({"losses": {"as timed": [1.0, float("nan")]}}, "losses differ in as timed"),
         ({"published_tf32": {"sequences_per_second": 89.0}}, "published_tf32 reaches 89.0 of 100"),
-        ({"operators": {}}, "the Triton operators did not run"),
+        ({"operators": {}}, "the operator fernn.forecast did not run"),
+        (
+            {"operators": {"fernn.forecast_backward.default": 1, "fernn.flow_pool.default": 1}},
+            "the operator fernn.forecast did not run",
+        ),
+        (
+            {"errors": _row()["errors"] | {"float32": {"the prediction": 1e-2}}},
+            "the prediction differs by 1.0e-02 in float32",
+        ),
     ],
 )
 def test_verdict_refuses_a_ratio(change: dict, reason: str) -> None:
-    verdict = row.verdict(_row() | change, (100.0, 200.0), rate=2e12)
+    verdict = row.verdict(_row() | change, "fernn.forecast", rate=2e12)
     assert any(reason in refusal for refusal in verdict["refusals"])
     assert "times_published_tf32" not in verdict
+
+
+def test_a_row_is_refused_where_its_rival_is_slower_than_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its ratio is with the published form of another row, timed there."""
+    rows = rotation.ROWS
+    name, timed = next((name, r) for name, r in rows.items() if r.rival)
+    checked = {key: _row()[key] for key in ("losses", "errors")}
+    checked["operators"] = {f"{timed.needs}.default": 1}
+    small = {"sequences_per_second": 1000.0}
+    monkeypatch.setattr(guard, "check", lambda *_: checked)
+    monkeypatch.setattr(row, "timed", lambda *_, **__: small)
+    known = rows[timed.rival].known[0]
+    for reached, refused in ((0.95, False), (0.85, True)):
+        rival = {form: {"sequences_per_second": reached * known} for form in FORMS}
+        done = {timed.rival: rival | {"known": list(rows[timed.rival].known)}}
+        stand_in = dataclasses.replace(
+            timed, ours=lambda: torch.nn.Linear(1, 1), published=lambda model: model
+        )
+        record = row.run(stand_in, 2e12, done)
+        assert any("published_tf32 reaches" in r for r in record["refusals"]) == refused, name
+        assert ("times_published_tf32" in record) != refused
+
+
+def test_report_says_how_near_training_ends() -> None:
+    losses = {"published, float32": (1.0, 1.1), "ours, bfloat16": (1.01, 1.1)}
+    curves = {f"{f}, seed {i}": [2.0, ends[i]] for f, ends in losses.items() for i in (0, 1)}
+    line = report.training({"training_losses": curves})
+    assert "After 2 steps" in line
+    assert "differ by 1.00% at most from the same weights" in line
+    assert "two draws of the weights differ by 10.00%" in line
+    record = json.loads(_RECORD.read_text(encoding="utf-8"))
+    assert report.training(record) in report.table(record)
+    del record["training_losses"]
+    assert "two draws" not in report.table(record)
 
 
 def test_report_prints_the_record_and_what_was_refused() -> None:

@@ -27,11 +27,29 @@ def _record() -> dict:
     return record | {"velocities": {"batch": velocities.BATCH, "points": points}}
 
 
-def test_points_whose_losses_differ_are_refused() -> None:
-    assert velocities.refused({"float32": [1.0, 1.0], "as timed": [1.0, 1.01]}) == []
-    (reason,) = velocities.refused({"float32": [1.0, 1.01], "as timed": [1.0, 1.0]})
-    assert "losses differ in float32" in reason
-    assert velocities.refused({"float32": [1.0, float("nan")]})
+def test_a_point_is_timed_in_every_form_and_refused_as_a_row_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timed = []
+
+    def measured(row, model, batch, autocast, graph, runs):
+        timed.append((autocast, graph, runs, torch.backends.cudnn.benchmark))
+        return {"sequences_per_second": 1.0, "peak_gib": 1.0}
+
+    checked = {"losses": {}, "operators": {}, "errors": {"float32": {"x": 1.0}, "as timed": {}}}
+    monkeypatch.setattr(velocities, "timed", measured)
+    monkeypatch.setattr(velocities.guard, "check", lambda *_: dict(checked))
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda model: model)
+    point = velocities.point(3)
+    assert timed == [
+        (False, False, 8, True),
+        (True, False, 8, True),
+        (True, False, 8, False),
+        (True, True, 8, False),
+    ]
+    assert len(point["refusals"]) == 2
+    assert "fernn.forecast did not run" in point["refusals"][0]
+    assert "x differs by 1.0e+00 in float32" in point["refusals"][1]
 
 
 def test_the_figure_shows_every_form_at_every_velocity_that_is_compared(tmp_path: Path) -> None:
@@ -43,6 +61,14 @@ def test_the_figure_shows_every_form_at_every_velocity_that_is_compared(tmp_path
         assert all([*line.get_xdata()] == [1, *range(5, 12, 2)] for line in axes.lines)
     assert time.lines[0].get_ydata()[-1] == pytest.approx(1e3 * 32 * 11 / 100)
     assert memory.lines[0].get_ydata()[-1] == 11
+    assert time.lines[-1].get_label() == "fernn, bfloat16, graph"
+    for point in record["velocities"]["points"]:
+        point["ours_python"] = point["ours"]
+    time, _ = plot.velocities(record).axes
+    assert [line.get_label() for line in time.lines[2:]] == [
+        "fernn, bfloat16, from Python",
+        "fernn, bfloat16, graph",
+    ]
 
 
 def test_the_same_record_gives_the_same_files(

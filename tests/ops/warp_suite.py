@@ -1,6 +1,6 @@
 """The Triton kernels of rotation flows against the reference: outputs and all gradients.
 
-`test_warp_pool.py` and `test_comoving_step.py` run this file in a process of its own, in Triton's
+`test_warp_pool.py` runs this file in a process of its own, in Triton's
 interpreter or on a device.
 """
 
