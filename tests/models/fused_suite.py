@@ -7,12 +7,15 @@ import os
 
 import pytest
 import torch
-from tolerances import same
+from tolerances import TOLERANCE, error, same
 
 import fernn
 from fernn.models import _fused, _rollout
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
+# The interpreter multiplies no bfloat16, and is slow.
+HALVES = [torch.float16] if DEVICE == "cpu" else [torch.float16, torch.bfloat16]
+CANVAS = (4, 5) if DEVICE == "cpu" else (8, 12)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,41 @@ def test_forecast_equals_forward(
     assert all(same(mine, theirs) for theirs, mine in zip(*gradients, strict=True))
     with torch.no_grad():
         assert same(_fused.forecast(model, video, 3), predictions[0])
+
+
+@pytest.mark.parametrize("readout", ["published", "transported"])
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_a_training_step_in_half_precision(
+    readout: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As near to float32 as plain torch is in that precision, up to a factor of two.
+
+    On a device the model has the channels and the canvas that the kernel for Hopper takes.
+    """
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.manual_seed(0)
+    plain = fernn.Forecaster(
+        flow=fernn.Translation(velocities=[(0, 0), (1, -2), (-1, 1)]),
+        hidden_channels=8 if DEVICE == "cpu" else 128,
+        decoder_layers=2,
+        readout=readout,
+        backend="lean",
+    ).to(DEVICE)
+    video, target = (torch.rand(3, n, 1, *CANVAS, device=DEVICE) for n in (3, 2))
+
+    def results(forward, *, half: bool) -> list[torch.Tensor]:
+        with torch.autocast(DEVICE, dtype, enabled=half):
+            predicted = forward(video, 2)
+        assert predicted.dtype == (dtype if half else torch.float32)
+        loss = (predicted.float() - target).square().sum() / 16  # float16 holds its gradients
+        return [predicted, *torch.autograd.grad(loss, list(plain.parameters()))]
+
+    want, rough = (results(plain, half=half) for half in (False, True))
+    got = results(lambda *args: _fused.forecast(plain, *args), half=True)
+    scale = torch.finfo(dtype).eps / torch.finfo(torch.bfloat16).eps
+    for mine, theirs, exact in zip(got, rough, want, strict=True):
+        cost = max(TOLERANCE[torch.bfloat16] * scale, error(theirs, exact, norm=2))
+        assert error(mine, exact, norm=2) < 2 * cost
 
 
 def test_forecast_compiles_into_one_graph() -> None:
