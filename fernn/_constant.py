@@ -18,8 +18,10 @@ class Constant:
     def on(self, device: torch.device) -> Tensor:
         copy = self._copies.get(device)
         if copy is None:
-            copy = self._value.to(device)
-            # What a trace or a fake mode makes must not outlive it.
-            if type(copy) is Tensor and not torch.compiler.is_compiling():
+            if torch.compiler.is_compiling():
+                return self._value.to(device)
+            with torch.inference_mode(False):  # a copy outlives the mode of the one who asks first
+                copy = self._value.to(device)
+            if type(copy) is Tensor:  # what a trace or a fake mode makes must not outlive it
                 self._copies[device] = copy
         return copy

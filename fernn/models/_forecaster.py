@@ -26,6 +26,9 @@ class Forecaster(nn.Module):
     `flow=None` is the G-RNN. The decoder g is `decoder_layers` convolutions with ReLU and one more
     to the image. `frame` is the lab frame for translations and the co-moving frame otherwise.
 
+    On a GPU, `torch.func.grad` and a second backward pass raise: its kernels have first gradients
+    alone. backend="reference" has all of them.
+
     >>> model = Forecaster(flow=Translation(radius=1), hidden_channels=8)
     >>> model(torch.zeros(2, 5, 1, 12, 12), horizon=3).shape
     torch.Size([2, 3, 1, 12, 12])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fernn.flows import Translation
 from fernn.models._plain import decodes_plainly
 from fernn.ops import flow_pool
-from fernn.ops._backend import obstacle
+from fernn.ops._backend import obstacle, runs
 
 if TYPE_CHECKING:
     from fernn.models._forecaster import Forecaster
@@ -29,9 +29,8 @@ def fits(model: "Forecaster", state: "State") -> bool:
         isinstance(model.flow, Translation)
         and state.frame == "lab"
         and h.ndim == 5
-        and model.rnn.backend in ("auto", "triton")
-        and obstacle(h, shift, radius=model.kernel_size // 2) is None
         and decodes_plainly(model)
+        and runs(model.rnn.backend, obstacle(h, shift, radius=model.kernel_size // 2))
     )
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn import _check
-from fernn.flows import Flow
+from fernn.flows import Flow, Translation
 from fernn.groups import GroupConv, convolve
 from fernn.nn._conv import FlowConv
 
@@ -58,6 +58,27 @@ class Layer(nn.Module):
         self.input = encoder if encoder is not None else conv(in_channels, lifting=first)
         self.recurrent = conv(hidden_channels)
         self.norm = nn.BatchNorm1d(hidden_channels) if norm else None
+
+    def obstacle(self, flow: Flow, transport: nn.Module | None) -> str | None:
+        """Why no kernel takes a step of this layer, whatever it runs on; None where one may.
+
+        Mixing over all differences stays the one convolution that it already is.
+        """
+        conv = self.recurrent
+        if not isinstance(flow, Translation):
+            return f"a step by itself has kernels for a Translation, got {flow!r}."
+        if conv.padding != "circular":
+            return f'a step has kernels for padding="circular", got {conv.padding!r}.'
+        if self.norm is not None:
+            return "a step has no kernel for batch-norm after W, got norm=True."
+        if transport is not None:
+            return f"a step has no kernel for a `transport`, got {type(transport).__name__}."
+        if isinstance(conv, FlowConv) and conv._dense:
+            return (
+                "a step has kernels for `mixing` over fewer differences than V has velocities, "
+                f"got {conv.weight.shape[2]} and {len(flow)}."
+            )
+        return None
 
     def kernels(self) -> Kernels:
         inner = self.input.kernel() if isinstance(self.input, GroupConv | FlowConv) else None

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from fernn import _check
 from fernn._constant import Constant
 from fernn.flows import Flow, Translation
-from fernn.groups import PADDINGS
+from fernn.groups import PADDINGS, GroupConv
 from fernn.nn._conv import FlowConv
 from fernn.nn._layer import Kernels, Layer
 from fernn.nn._state import FRAMES, State
 from fernn.ops import ACTIVATIONS, BACKENDS, flow_step
-from fernn.ops.flow_mix import fits, flow_mix
+from fernn.ops._backend import runs
+from fernn.ops.flow_mix import flow_mix, obstacle
+from fernn.ops.flow_step import choose
 
 
 class FlowRNN(nn.Module):
@@ -35,6 +37,9 @@ class FlowRNN(nn.Module):
     - `encoder` replaces U by a module [N, C, *X] → [N, K, *X]; in the lab frame it must commute
       with the flow.
     - `transport` replaces ψ_1 by a module on [B, V, K, *X] (lab frame only).
+    - `backend` is that of `fernn.ops.flow_step`. "triton" raises where no kernel takes a step: with
+      `norm`, `transport`, zeros outside, a flow that is no Translation, and wherever velocities mix
+      but not by `flow_mix`. "auto" runs plain torch there.
 
     One zero velocity, `Translation(radius=0)`, is the G-RNN.
 
@@ -113,6 +118,7 @@ class FlowRNN(nn.Module):
         # U may act before frames are moved apart where it commutes with the flow, once for all ν.
         self._input_first = frame == "lab" or (on_torus and encoder is None)
         self._stepwise = on_torus and mixing is None and not norm and transport is None
+        self._obstacle = self._layers()[0].obstacle(flow, transport)
         velocities = flow.velocities
         self._shift = Constant(velocities if frame == "lab" else torch.zeros_like(velocities))
 
@@ -167,8 +173,11 @@ class FlowRNN(nn.Module):
 
     def _scan(self, video: Tensor, state: State | None, kernels: list[Kernels]) -> Iterator[State]:
         self._check_input("video", video, sequence=True)
+        alike = False
         for x in self._before_motion(video, kernels).split(1, dim=1):
-            state = self._advance(x, state, kernels)
+            new = self._advance(x, state, kernels, alike)
+            # After one frame from h_0 = 0 a slice stands for all, and no caller holds the others.
+            alike, state = state is None, new
             yield state
 
     def _before_motion(self, frames: Tensor, kernels: list[Kernels]) -> Tensor:
@@ -182,7 +191,10 @@ class FlowRNN(nn.Module):
         moved = self.flow.transport(x, -time, features=self._input_first)
         return moved if self._input_first else self._layers()[0].drive(moved, kernel)
 
-    def _advance(self, x: Tensor, state: State | None, kernels: list[Kernels]) -> State:
+    def _advance(
+        self, x: Tensor, state: State | None, kernels: list[Kernels], alike: bool = False
+    ) -> State:
+        """One step; `alike` says that the first slice of the first layer stands for all."""
         if state is None:
             time = torch.zeros((), dtype=torch.long, device=x.device)
         else:
@@ -192,21 +204,24 @@ class FlowRNN(nn.Module):
         for index, (layer, (inner, kernel)) in enumerate(zip(self._layers(), kernels, strict=True)):
             drive = self._drive(x, time, inner) if index == 0 else layer.drive(tensors[-1], inner)
             h = None if state is None else state.tensors[index]
-            tensors.append(self._recur(layer, h, drive, kernel))
+            tensors.append(self._recur(layer, h, drive, kernel, alike and index == 0))
         return self._state(tuple(tensors), time + 1)
 
-    def _recur(self, layer: Layer, h: Tensor | None, drive: Tensor, kernel: Tensor) -> Tensor:
+    def _recur(
+        self, layer: Layer, h: Tensor | None, drive: Tensor, kernel: Tensor, alike: bool
+    ) -> Tensor:
         shape = (drive.shape[0], len(self.flow), *drive.shape[2:])
+        shift, near = self._shift.on(drive.device), layer.recurrent
+        name = self.activation if isinstance(self.activation, str) else "identity"
+        if self._stepwise and h is not None:
+            out = flow_step(h, kernel, drive, shift, name, backend=self.backend)
+            return out if name == self.activation else self._sigma(out)
+        fused = self._fused(near, drive, kernel, shift)
         if h is None and layer.norm is None and self.transport is None:  # W ⋆ 0 = 0
             return self._sigma(drive).expand(shape)
         h = drive.new_zeros(shape) if h is None else h
-        name = self.activation if isinstance(self.activation, str) else "identity"
-        shift, near = self._shift.on(h.device), layer.recurrent
-        if self._stepwise:
-            out = flow_step(h, kernel, drive, shift, name, backend=self.backend)
-            return out if name == self.activation else self._sigma(out)
-        if isinstance(near, FlowConv) and self._mixes_at_once(layer, near, h, drive):
-            neighbours = near._neighbours.on(h.device)
+        if fused and isinstance(near, FlowConv):
+            h, neighbours = h[:, :1] if alike else h, near._neighbours.on(h.device)
             out = flow_mix(h, near.weight, neighbours, drive, shift, name)
             return out if name == self.activation else self._sigma(out)
         out = layer.recur(h, kernel)
@@ -216,14 +231,16 @@ class FlowRNN(nn.Module):
             out = self.flow.transport(out, 1)
         return self._sigma(out + drive)
 
-    def _mixes_at_once(self, layer: Layer, conv: FlowConv, h: Tensor, drive: Tensor) -> bool:
-        """Whether one step takes convolution, transport and σ: neighbours mix, on a device for it.
-
-        A kernel over all differences stays the one convolution that it already is.
-        """
-        plain = layer.norm is None and self.transport is None and conv.padding == "circular"
-        near = plain and not conv._dense and drive.shape[1] == 1
-        return near and self.backend in ("auto", "triton") and fits(h, conv.weight)
+    def _fused(
+        self, conv: GroupConv | FlowConv, drive: Tensor, kernel: Tensor, shift: Tensor
+    ) -> bool:
+        """Whether a kernel takes convolution, transport and σ; raise where one is named in vain."""
+        if self._stepwise:
+            return choose(self.backend, drive, kernel, shift) == "triton"
+        why = self._obstacle
+        if why is None and isinstance(conv, FlowConv):
+            why = obstacle(drive, conv.weight)
+        return runs(self.backend, why)
 
     def _sigma(self, x: Tensor) -> Tensor:
         sigma = self.activation

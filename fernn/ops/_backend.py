@@ -7,7 +7,23 @@ from torch import Tensor
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _CAPABILITY = (8, 0)  # the oldest device with bfloat16 matrix units
+ALIGNED = 8  # channels that the matrix units take at once
 _INSTALLED = find_spec("triton") is not None  # found, not imported
+
+
+def runs(backend: str, obstacle: str | None) -> bool:
+    """Whether Triton takes over: "auto" asks that nothing be in its way, "triton" insists on it."""
+    if backend == "triton" and obstacle is not None:
+        raise ValueError(
+            f'`backend` must not be "triton" here: {obstacle} With "auto" plain torch takes over.'
+        )
+    return backend in ("auto", "triton") and obstacle is None
+
+
+def low_dtype(x: Tensor) -> torch.dtype:
+    """The precision that x is computed in: that of autocast where it is on, else its own."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def obstacle(h: Tensor, shift: Tensor, radius: int = 0) -> str | None:

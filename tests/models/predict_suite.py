@@ -8,9 +8,12 @@ import os
 import pytest
 import torch
 from tolerances import same
+from torch.export import Dim
 
 import fernn
 from fernn.models import _predict
+from fernn.ops.flow_pool import triton as pool
+from fernn.ops.flow_step import triton as step
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
@@ -32,3 +35,22 @@ def test_predict_is_pool_and_decoder(ahead: int, monkeypatch: pytest.MonkeyPatch
         for x in (got, want)
     ]
     assert all(same(mine, theirs) for mine, theirs in zip(*pairs, strict=True))
+
+
+def test_forecast_step_by_step_exports_for_batches_of_any_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One observed frame, which the loop as one operator does not take."""
+    model = fernn.Forecaster(flow=fernn.Translation(radius=1), hidden_channels=8, decoder_layers=0)
+    model = model.to(DEVICE).eval()
+    if DEVICE == "cpu":
+        monkeypatch.setattr(_predict, "fits", lambda *_: True)
+        monkeypatch.setattr(_predict, "flow_pool", pool.flow_pool)
+        monkeypatch.setattr("fernn.nn._rnn.flow_step", lambda *a, backend: step.flow_step(*a))
+    video = torch.rand(3, 1, 1, 4, 4, device=DEVICE)
+    shapes = ({0: Dim.DYNAMIC}, None)
+    program = torch.export.export(model, (video[:2], 2), dynamic_shapes=shapes)
+    calls = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    names = ("flow_step", "flow_pool", "torus_conv")
+    assert {f"fernn.{name}.default" for name in names} <= calls
+    assert same(program.module()(video, 2), model(video, 2))

@@ -6,7 +6,7 @@ from suites import run_suite
 from tolerances import TOLERANCE, error
 
 import fernn
-from fernn.ops.flow_mix import fits
+from fernn.ops.flow_mix import obstacle
 
 
 def test_flow_mix_equals_its_definition_in_the_interpreter() -> None:
@@ -44,12 +44,25 @@ def test_forecaster_with_mixing_equals_its_plain_form(batch: int) -> None:
         loss = (predicted.float() * weights).sum()
         results.append([predicted, *torch.autograd.grad(loss, list(model.parameters()))])
     with torch.autocast("cuda", torch.bfloat16):
-        assert fits(torch.empty(1, 25, 64, 9, 13).cuda(), ours.rnn.layers[0].recurrent.weight)
+        drive, kernel = torch.empty(1, 1, 64, 9, 13).cuda(), ours.rnn.layers[0].recurrent.weight
+        assert obstacle(drive, kernel) is None
     for mine, theirs, exact in zip(*results, strict=True):
         near = 2 * error(theirs, exact, norm=2) + TOLERANCE[torch.bfloat16]
         assert error(mine, exact, norm=2) < near
 
 
-def test_fits_nothing_without_a_device() -> None:
-    h, kernel = torch.empty(1, 2, 64, 4, 4, dtype=torch.bfloat16), torch.empty(64, 64, 9, 3, 3)
-    assert not fits(h, kernel)
+@pytest.mark.parametrize(
+    ("slices", "channels", "size", "dtype", "reason"),
+    [
+        (2, 64, 3, torch.bfloat16, "a drive that all ν share, got one of 2 slices"),
+        (1, 64, 5, torch.bfloat16, "kernels of 3×3 taps, got 5×5"),
+        (1, 32, 3, torch.bfloat16, "64 or 128 channels, got 32 to 32"),
+        (1, 64, 3, torch.float32, "float16 or bfloat16, got torch.float32"),
+        (1, 64, 3, torch.bfloat16, 'CUDA device, got tensors on "cpu"'),
+    ],
+)
+def test_obstacles_have_names(slices, channels, size, dtype, reason) -> None:
+    drive = torch.empty(1, slices, channels, 4, 4, dtype=dtype)
+    why = obstacle(drive, torch.empty(channels, channels, 9, size, size))
+    assert why is not None
+    assert reason in why

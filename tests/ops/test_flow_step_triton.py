@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,6 +27,41 @@ def test_hopper_kernel_equals_the_others_on_the_device() -> None:
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("this kernel is for Hopper")
     run_suite("ops/hopper_suite.py", interpreted=False)
+
+
+@pytest.mark.parametrize("error", [ImportError, AttributeError])
+def test_a_triton_whose_gluon_is_another_leaves_the_other_kernels(error: type) -> None:
+    """A name that drifted is missing where the kernel's module is imported or where it is used."""
+    pytest.importorskip("triton")
+    code = f"""
+import sys
+class Drifted:
+    def find_spec(self, name, path=None, target=None):
+        if name.endswith("_hopper_kernels"):
+            raise {error.__name__}("gone")
+sys.meta_path.insert(0, Drifted())
+from fernn.ops.flow_step import _comoving
+sys.exit(_comoving._hopper is not None)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("version", "taken"), [("3.6.1", True), ("3.7.0", False), ("3", False)])
+def test_hopper_kernel_runs_in_the_triton_that_it_was_tested_with(
+    version: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    hopper = pytest.importorskip("fernn.ops.flow_step._hopper")
+    monkeypatch.setattr("triton.__version__", version)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: (9, 0))
+    halo = SimpleNamespace(
+        dtype=torch.bfloat16, shape=(1, 2, 10, 10, 128), is_cuda=True, device="cuda"
+    )
+    weight, columns, h = (
+        torch.empty(shape, device="meta")
+        for shape in [(128, 128, 3, 3), (128, 16), (1, 2, 8, 8, 128)]
+    )
+    assert hopper.fits(halo, weight, columns, h) == taken
 
 
 @pytest.mark.parametrize(

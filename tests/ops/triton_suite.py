@@ -9,20 +9,21 @@ import os
 import pytest
 import torch
 from tolerances import TOLERANCE, error, same
-from torch import Tensor
+from torch import Tensor, nn
+from torch.export import Dim
 
 from fernn.ops.flow_pool import reference as pool_reference
 from fernn.ops.flow_step import reference
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 STEPS = {
-    # B, V, C → K, canvas, σ, slices of h and of the drive, size of the kernel
-    "plain": (2, 3, 5, 5, (3, 7), "relu", 3, 1, 3),
-    "one slice of h for every ν": (1, 3, 9, 11, (5, 4), "relu", 1, 1, 3),
-    "lifted drive, tanh": (1, 5, 3, 12, (5, 3), "tanh", 5, 5, 3),
-    "wide kernel, few channels, no σ": (1, 3, 9, 4, (5, 7), "identity", 3, 1, 5),
-    "one dimension": (2, 3, 6, 6, (13,), "relu", 3, 1, 3),
-    "one velocity, many channels": (1, 1, 4, 130, (3, 4), "relu", 1, 1, 3),
+    # B, V, C → K, canvas, σ, slices of the drive, size of the kernel
+    "plain": (2, 3, 5, 5, (3, 7), "relu", 1, 3),
+    "other channels": (1, 3, 9, 11, (5, 4), "relu", 1, 3),
+    "lifted drive, tanh": (1, 5, 3, 12, (5, 3), "tanh", 5, 3),
+    "wide kernel, few channels, no σ": (1, 3, 9, 4, (5, 7), "identity", 1, 5),
+    "one dimension": (2, 3, 6, 6, (13,), "relu", 1, 3),
+    "one velocity, many channels": (1, 1, 4, 130, (3, 4), "relu", 1, 3),
 }
 
 
@@ -50,13 +51,13 @@ def gradients(output: Tensor, inputs: tuple[Tensor, ...], grad: Tensor) -> tuple
 def test_flow_step(name: str) -> None:
     from fernn.ops.flow_step import triton
 
-    batch, velocities, source, target, canvas, sigma, slices, drives, size = STEPS[name]
-    h = strided(batch, slices, source, *canvas)
+    batch, velocities, source, target, canvas, sigma, drives, size = STEPS[name]
+    h = strided(batch, velocities, source, *canvas)
     kernel = strided(target, source, *(size,) * len(canvas))
     drive = strided(batch, drives, target, *canvas)
     shift = shifts(velocities, len(canvas))
     got = triton.flow_step(h, kernel, drive, shift, sigma)
-    want = reference.flow_step(h.expand(-1, velocities, *h.shape[2:]), kernel, drive, shift, sigma)
+    want = reference.flow_step(h, kernel, drive, shift, sigma)
     assert same(got, want)
     grad = torch.randn_like(want)
     inputs = (h, kernel, drive)
@@ -108,3 +109,22 @@ def test_ops_compile_into_one_graph() -> None:
     grad = torch.randn_like(want)
     pairs = zip(gradients(got, inputs, grad), gradients(want, inputs, grad), strict=True)
     assert all(same(mine, theirs) for mine, theirs in pairs)
+
+
+def test_ops_export_for_batches_of_any_size() -> None:
+    from fernn.ops.flow_pool.triton import flow_pool
+    from fernn.ops.flow_step.triton import flow_step
+
+    kernel, shift = strided(8, 8, 3, 3).detach(), shifts(2, 2)
+
+    class Step(nn.Module):
+        def forward(self, h: Tensor, drive: Tensor) -> Tensor:
+            return flow_pool(flow_step(h, kernel, drive, shift, "relu"), shift)
+
+    def inputs(batch: int) -> tuple[Tensor, ...]:
+        return tuple(torch.randn(batch, n, 8, 3, 4, device=DEVICE) for n in (2, 1))
+
+    shapes = {"h": {0: Dim.DYNAMIC}, "drive": {0: Dim.DYNAMIC}}
+    program = torch.export.export(Step(), inputs(2), dynamic_shapes=shapes)
+    given = inputs(3)
+    assert torch.equal(program.module()(*given), Step()(*given))

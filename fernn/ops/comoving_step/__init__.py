@@ -7,7 +7,6 @@ from fernn.ops import _backend
 
 __all__ = ["choose"]
 
-_ALIGNED = 8  # channels that a matrix-unit convolution works on at once
 _TAPS = 128  # values of a frame that one value of the drive may depend on
 
 
@@ -24,8 +23,6 @@ def choose(backend: str, video: Tensor, kernel_size: int, channels: int) -> str:
         obstacle = f"it takes inputs of at most {_TAPS} values under a kernel, got {taps}."
     if obstacle is None and video.requires_grad and torch.is_grad_enabled():
         obstacle = "it gives no gradient to its input frames, and these ask for one."
-    if backend == "triton":
-        if obstacle is not None:
-            raise ValueError(f'`backend` must not be "triton" here: {obstacle}')
-        return "triton"
-    return "triton" if obstacle is None and channels % _ALIGNED == 0 else "plain"
+    fits = _backend.runs(backend, obstacle)
+    aligned = channels % _backend.ALIGNED == 0
+    return "triton" if fits and (aligned or backend == "triton") else "plain"

@@ -35,8 +35,6 @@ def flow_mix(
     h: Tensor, kernel: Tensor, neighbours: Tensor, drive: Tensor, shift: Tensor, activation: str
 ) -> Tensor:
     """As `fernn.ops.flow_mix.flow_mix`; the result is channels-last."""
-    if h.stride(1) == 0:  # every slice is the same memory
-        h = h[:, :1]
     if torch.is_autocast_enabled(h.device.type):
         h = h.to(torch.get_autocast_dtype(h.device.type))
     state = h.permute(0, 1, 3, 4, 2).contiguous()
@@ -70,7 +68,7 @@ def _advance(
 def _outputs(
     h: Tensor, master: Tensor, neighbours: Tensor, drive: Tensor, shift: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
-    out = h.new_empty(len(h), len(shift), *h.shape[2:4], master.shape[-1])
+    out = h.new_empty(h.shape[0], len(shift), *h.shape[2:4], master.shape[-1])
     none = h.new_empty(0, dtype=torch.uint8)
     return out, _step.empty_bits(out) if activation == "relu" else none
 
@@ -87,7 +85,7 @@ def _advance_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     velocities = len(shift)
     halo = _halo(grad, master.shape[-1])
-    grad_drive = h.new_empty(len(h), 1, *grad.shape[2:])
+    grad_drive = h.new_empty(h.shape[0], 1, *grad.shape[2:])
     _step.backward(grad, None, out, _lab(shift), activation, halo, grad_drive)
     if h.shape[1] < velocities:
         adjoint = _cudnn.adjoint_of(_merged(master, neighbours, h.dtype), h.dtype)  # [C, V·K, 3, 3]
@@ -116,7 +114,7 @@ def _(
     return (
         torch.empty_like(h),
         h.new_empty(master.shape, dtype=torch.float32),
-        h.new_empty(len(h), 1, *grad.shape[2:]),
+        h.new_empty(h.shape[0], 1, *grad.shape[2:]),
     )
 
 

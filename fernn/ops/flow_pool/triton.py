@@ -115,7 +115,7 @@ def _pool_backward(grad: Tensor, arg: Tensor, shift: Tensor) -> Tensor:
 
 @_pool_backward.register_fake
 def _gradient(grad: Tensor, arg: Tensor, shift: Tensor) -> Tensor:
-    return grad.new_empty(len(grad), len(shift), *grad.shape[1:])
+    return grad.new_empty(grad.shape[0], len(shift), *grad.shape[1:])
 
 
 def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor]) -> None:

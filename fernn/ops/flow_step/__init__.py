@@ -10,7 +10,6 @@ from fernn.ops.flow_step.reference import ACTIVATIONS
 __all__ = ["ACTIVATIONS", "BACKENDS", "choose", "flow_step"]
 
 BACKENDS = ("auto", "reference", "lean", "triton")
-_ALIGNED = 8  # channels that a matrix-unit convolution works on at once
 
 
 def flow_step(
@@ -32,6 +31,9 @@ def flow_step(
       float16 or bfloat16, Triton installed. Elsewhere it raises.
     - "auto" takes "triton" where it can run and the numbers of channels are multiples of 8, which
       the matrix units ask for, and "lean" elsewhere.
+
+    "triton" has first gradients alone: `torch.func.grad` and a second backward pass raise there.
+    Ask for backend="reference" to take them.
     """
     _check.choice("activation", activation, tuple(ACTIVATIONS))
     _check_shapes(h, kernel, drive, shift)
@@ -49,13 +51,9 @@ def choose(backend: str, h: Tensor, kernel: Tensor, shift: Tensor) -> str:
     _check.choice("backend", backend, BACKENDS)
     if backend not in ("auto", "triton"):
         return backend
-    obstacle = _backend.obstacle(h, shift, radius=kernel.shape[-1] // 2)
-    if backend == "triton":
-        if obstacle is not None:
-            raise ValueError(f'`backend` must not be "triton" here: {obstacle}')
-        return "triton"
-    aligned = all(channels % _ALIGNED == 0 for channels in kernel.shape[:2])
-    return "triton" if obstacle is None and aligned else "lean"
+    fits = _backend.runs(backend, _backend.obstacle(h, shift, radius=kernel.shape[-1] // 2))
+    aligned = all(channels % _backend.ALIGNED == 0 for channels in kernel.shape[:2])
+    return "triton" if fits and (aligned or backend == "triton") else "lean"
 
 
 def _check_shapes(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor) -> None:

@@ -11,7 +11,7 @@ from fernn.ops.flow_step._step import Frame, Pool, backward, forward
 
 try:
     from fernn.ops.flow_step import _hopper
-except ImportError:  # Gluon is an experimental part of Triton, which a version may lack
+except (ImportError, AttributeError):  # Gluon is an experimental part of Triton: names drift
     _hopper = None  # type: ignore[assignment]
 
 

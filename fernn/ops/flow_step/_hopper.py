@@ -12,6 +12,7 @@ device.
 """
 
 import torch
+import triton
 from torch import Tensor
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
@@ -19,6 +20,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from fernn.ops._launch import device_of
 from fernn.ops.flow_step._hopper_kernels import step_kernel
 
+_TESTED = "3.6"  # of Triton: its Gluon is experimental, and another one may mean something else
 _IMAGES, _SIDE, _SLAB, _STAGES, _BLOCK = 16, 4, 64, 3, 32
 _CHANNELS, _PATCH = 128, 16
 _REGISTERS = 160  # for every thread: then nothing spills, and no party has to lend to another
@@ -27,11 +29,13 @@ _REGISTERS = 160  # for every thread: then nothing spills, and no party has to l
 def fits(halo: Tensor, weight: Tensor, columns: Tensor, h: Tensor) -> bool:
     """Whether one kernel does the step: whole tiles, whole slabs, half precision, Hopper.
 
-    One slice that stands for every ν is convolved elsewhere, once.
+    One slice that stands for every ν is convolved elsewhere, once. In other versions of Triton than
+    the one that this kernel was tested with, cuDNN and one pass do the step.
     """
     (channels, source, ky, kx), (height, width) = weight.shape, h.shape[2:4]
     return (
-        halo.dtype in (torch.float16, torch.bfloat16)
+        triton.__version__.startswith(f"{_TESTED}.")
+        and halo.dtype in (torch.float16, torch.bfloat16)
         and channels == _CHANNELS
         and source % _SLAB == 0
         and columns.shape[1] == _PATCH

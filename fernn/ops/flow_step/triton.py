@@ -24,10 +24,7 @@ from fernn.ops.flow_step._cudnn import adjoint_of, convolve, correlate, kernel_o
 
 
 def flow_step(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor, activation: str) -> Tensor:
-    """As the reference, h [B, V, C, *X] in one or two dimensions; the result is channels-last.
-
-    One slice of h, V = 1, may stand for all ν: what does not depend on ν is convolved once.
-    """
+    """As the reference, h [B, V, C, *X] in one or two dimensions; the result is channels-last."""
     if torch.is_autocast_enabled(h.device.type):
         h = h.to(torch.get_autocast_dtype(h.device.type))
     row = shift.shape[-1] == 1  # a 1-D signal is an image of one row
@@ -56,7 +53,7 @@ def _advance(
 def _outputs(
     h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
-    out = h.new_empty(len(h), len(shift), *h.shape[2:4], len(kernel))
+    out = h.new_empty(h.shape[0], len(shift), *h.shape[2:4], len(kernel))
     none = h.new_empty(0, dtype=torch.uint8)
     return out, _step.empty_bits(out) if activation == "relu" else none
 
@@ -76,8 +73,6 @@ def _advance_backward(
     halo = _step.empty_halo(h, kernel, len(shift), len(kernel))
     frame = _step.Frame(shift, torch.zeros_like(shift))
     _step.backward(grad, None, out, frame, activation, halo, grad_drive)
-    if h.shape[1] < len(shift):  # one slice of h fed every ν, so it collects from every ν
-        halo = halo.sum(1, keepdim=True)
     gradient = correlate(h, halo, adjoint).float().transpose(0, 1).flip(2, 3)
     return convolve(halo, adjoint), gradient.contiguous(), grad_drive
 
@@ -95,7 +90,7 @@ def _gradients(
     return (
         torch.empty_like(h),
         h.new_empty(kernel.shape, dtype=torch.float32),
-        h.new_empty(len(h), drives, *h.shape[2:4], len(kernel)),
+        h.new_empty(h.shape[0], drives, *h.shape[2:4], len(kernel)),
     )
 
 

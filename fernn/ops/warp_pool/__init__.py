@@ -25,10 +25,7 @@ def warp_pool(h: Tensor, element: Tensor, group: SE2, *, backend: str = "auto") 
             f"`element` must be [V, 3] = {(h.shape[1], 3)} for h {tuple(h.shape)}, "
             f"got shape {tuple(element.shape)}."
         )
-    obstacle = _backend.obstacle(h, element[:, 1:]) if backend != "reference" else None
-    if backend == "triton" and obstacle is not None:
-        raise ValueError(f'`backend` must not be "triton" here: {obstacle}')
-    if backend == "reference" or obstacle is not None:
+    if not _backend.runs(backend, _backend.obstacle(h, element[:, 1:])):
         return reference.warp_pool(h, element, group)
     from fernn.ops.warp_pool import triton  # Triton is imported by those who use it alone
 

@@ -119,7 +119,7 @@ def _pool_backward(grad: Tensor, arg: Tensor, motions: Tensor, order: int) -> Te
 
 @_pool_backward.register_fake
 def _gradient(grad: Tensor, arg: Tensor, motions: Tensor, order: int) -> Tensor:
-    return grad.new_empty(len(grad), len(motions), *grad.shape[1:])
+    return grad.new_empty(grad.shape[0], len(motions), *grad.shape[1:])
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
