@@ -9,7 +9,7 @@ except ImportError:
     sys.exit("The fernn command needs its extra: pip install 'fernn[experiments]'.")
 
 app = typer.Typer(
-    help="Flow-equivariant sequence models: verify them, and see the data they are tried on.",
+    help="Flow-equivariant sequence models: verify them, train them, and reproduce the paper.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -10,13 +10,14 @@ from rich.table import Table
 from fernn import models
 from fernn.cli._app import app, console
 from fernn.experiments import datasets, render, results, runs, tables
+from fernn.experiments.devices import resolved
 from fernn.experiments.evaluate import evaluate
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
 Scale = Annotated[str | None, typer.Option(help="paper, short or quick; without it, any.")]
 Digits = Annotated[Path | None, typer.Option("--data", help="Folder with MNIST's files.")]
 Clips = Annotated[Path | None, typer.Option("--clips", help="Archive of labelled clips.")]
-Device = Annotated[str, typer.Option(help="Where models run: cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="Where models run: auto, cpu or cuda.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -25,7 +26,7 @@ def evaluate_command(
     run: Annotated[Path, typer.Argument(help="The folder of a run.")],
     data: Digits = None,
     clips: Clips = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     as_json: AsJSON = False,
 ) -> None:
     """Evaluate the weights that a run kept, on its test split.
@@ -38,9 +39,10 @@ def evaluate_command(
             f"`run` must have weights, got {str(run)!r} without {runs.BEST}: has it finished an "
             "epoch?"
         )
-    model = models.load(run / runs.BEST)
+    model = models.load(run / runs.BEST).float()  # as a run evaluates it
     archive = datasets.clips(recipe, clips)
-    metrics = evaluate(model, recipe, device=device, root=data, archive=archive)
+    datasets.source(recipe, data, archive)  # raises where the test digits are not at hand
+    metrics = evaluate(model, recipe, device=resolved(device), root=data, archive=archive)
     if as_json:
         typer.echo(json.dumps(metrics, indent=1, ensure_ascii=False))
         return
@@ -59,7 +61,7 @@ def table_command(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ) -> None:
     """Print one of the paper's tables: its numbers beside ours."""
-    found = results.load(folder)
+    found = _results(folder)
     made = tables.table(number.removeprefix("table"), found, scale=scale)
     if as_json:
         typer.echo(render.to_json(made))
@@ -80,15 +82,15 @@ def figure_command(
     scale: Scale = None,
     data: Digits = None,
     clips: Clips = None,
-    device: Device = "cpu",
+    device: Device = "auto",
 ) -> None:
     """Draw one of the paper's figures from the records."""
     from fernn.experiments import figures  # matplotlib takes a while to import
 
     number = number.removeprefix("figure").removeprefix("fig")
-    found = results.load(folder)
+    found = _results(folder)
     path = Path(f"out/figure{number}.png") if out is None else out
-    sources = figures.Sources(data, clips, device)
+    sources = figures.Sources(data, clips, resolved(device))
     missing = figures.draw(number, found, path, scale=scale, sources=sources)
     console.print(f"drawn to {path}", soft_wrap=True, highlight=False)
     for name in missing:
@@ -102,7 +104,7 @@ def report_command(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("out/report.html"),
     data: Digits = None,
     clips: Clips = None,
-    device: Device = "cpu",
+    device: Device = "auto",
     forecasts: Annotated[
         bool, typer.Option(help="Run the kept models for strips and animations.")
     ] = True,
@@ -110,8 +112,8 @@ def report_command(
     """Write all that was measured into one HTML page."""
     from fernn.experiments import figures, report
 
-    found = results.load(folder)
-    sources = figures.Sources(data, clips, device)
+    found = _results(folder)
+    sources = figures.Sources(data, clips, resolved(device))
     with console.status("drawing"):
         absent = report.write(out, found, sources=sources, forecasts=forecasts)
     count = len(found.found)
@@ -122,6 +124,13 @@ def report_command(
         highlight=False,
     )
     _print_left_out(found)
+
+
+def _results(folder: Path) -> results.Results:
+    """The results below a folder; a folder that is named must be there."""
+    if folder != runs.RUNS and not folder.is_dir():
+        raise FileNotFoundError(f"`--runs` must be a folder with runs, got {str(folder)!r}.")
+    return results.load(folder)
 
 
 def _print_left_out(found: results.Results) -> None:

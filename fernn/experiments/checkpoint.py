@@ -53,11 +53,12 @@ def read(folder: Path, say: Say) -> tuple[dict[str, Tensor], dict[str, Any]] | N
     """The newest checkpoint that is whole: its tensors and its state, or None where there is none.
 
     `say` is told of every one that is not whole; those are removed, so that what is kept is good.
+    One that cannot be read for another reason, such as a failing disk, raises and stays.
     """
     for number in sorted(_numbers(folder), reverse=True):
         try:
             return _read(folder / f"{number:08d}.safetensors")
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (FileNotFoundError, ValueError, KeyError, TypeError, SafetensorError) as error:
             say(f"checkpoint {number} in {folder} cannot be used ({error}); trying the one before")
             _remove(folder, number)
     return None

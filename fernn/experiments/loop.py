@@ -91,6 +91,8 @@ class Loop:
 
     def run(self) -> None:
         """Train to the last epoch, or raise `DivergedError` or `Interrupted`."""
+        if self.fabric.device.type == "cuda":  # the peak of this run, not of one before it
+            torch.cuda.reset_peak_memory_stats(self.fabric.device)
         self._resume()
         progress, epochs = self.progress, self.recipe.training.epochs
         self.report.begin(f"{self.recipe.name} {self.recipe.scale}", progress.step, self.steps)
@@ -163,8 +165,8 @@ class Loop:
     def _diverged(self, what: str) -> None:
         step, rate = self.progress.step + 1, self.recipe.training.learning_rate
         self.stepper.forget()
-        # A forward pass may have spoilt the statistics of batch-norm; then the last save stands.
-        if self.state.finite():
+        # Forward passes have moved the statistics of batch-norm on: then the last save stands.
+        if not any(True for _ in self.module.buffers()) and self.state.finite():
             self._save()
         raise DivergedError(
             f"the {what} of step {step} is not finite; the run stopped before it and its last good "

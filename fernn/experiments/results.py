@@ -4,13 +4,13 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fernn.experiments import search
-from fernn.experiments.recipes import SCALES, recipes, to_json
+from fernn.experiments.recipes import SCALES, Recipe, from_json, recipes
 from fernn.experiments.runs import RECORD, RUNS
 
 KTH = "kth"
@@ -130,7 +130,7 @@ def load(runs: Path = RUNS) -> Results:
             if result.name in known:
                 recipe = known[result.name].at(result.scale)
                 picked = search.chosen(runs, recipe)
-                changes = _changes(result.record["recipe"], to_json(picked or recipe))
+                changes = _changes(result.record["recipe"], picked or recipe)
                 if picked is not None and [c.split()[0] for c in changes] == [_RATE]:
                     continue  # a trial of the search that another rate won
             _ = result.seed
@@ -147,18 +147,14 @@ def load(runs: Path = RUNS) -> Results:
     return Results(tuple(found), tuple(left_out))
 
 
-def _changes(recorded: dict[str, Any], current: dict[str, Any], prefix: str = "") -> list[str]:
-    """Which settings a run had that its recipe has not; those it did not know are not compared."""
-    changes = []
-    for key, value in recorded.items():
-        now = current.get(key, value)
-        if not prefix and key in _ABOUT:
-            continue
-        if isinstance(value, dict) and isinstance(now, dict):
-            changes += _changes(value, now, f"{prefix}{key}.")
-        elif value != now:
-            changes.append(f"{prefix}{key} {value!r} instead of {now!r}")
-    return changes
+def _changes(recorded: Mapping[str, Any], recipe: Recipe) -> list[str]:
+    """Which settings a run had that are not its recipe's; one it did not know has its default."""
+    had, has = from_json(recorded).settings(), recipe.settings()
+    return [
+        f"{key} {had.get(key)!r} instead of {has.get(key)!r}"
+        for key in dict.fromkeys((*had, *has))
+        if had.get(key) != has.get(key)
+    ]
 
 
 def load_one(folder: Path) -> Result:

@@ -72,7 +72,7 @@ def forecast(
     for label, run in runs.items():
         key = (weights(run), flow, which)
         if key not in cache or len(cache[key]) < horizon:
-            model = models.load(weights(run)).to(device).eval()
+            model = models.load(weights(run)).float().to(device).eval()
             with torch.no_grad():
                 cache[key] = model(batch.frames[:, :observed], horizon)[0, :, 0].float().cpu()
         made[label] = cache[key][:horizon]

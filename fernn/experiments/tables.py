@@ -41,7 +41,8 @@ COLUMNS: tuple[str, ...] = (
     "epochs",
     "hardware",
 )
-_FOLDABLE = ("ours / paper", "scale", "epochs", "precision", "hardware")
+_FOLDABLE = ("scale", "epochs", "precision", "hardware")
+_RATIO = "ours / paper"
 _METRICS = {paper.MSE: "test_mse", paper.ACCURACY: "accuracy"}
 MISSING = "missing"
 NONE = "–"
@@ -70,10 +71,12 @@ class Table:
         """Without the columns that are the same in every row: what they say becomes a note."""
         kept, notes = [], list(self.notes)
         for place, column in enumerate(self.columns):
-            values = {row.cells[place] for row in self.rows} - {NONE}
-            if column not in _FOLDABLE or len(values) > 1:
+            values = {row.cells[place] for row in self.rows if row.data["n"]}
+            if column == _RATIO:
+                kept += [place] if values - {NONE} else []
+            elif column not in _FOLDABLE or len(values) > 1:
                 kept.append(place)
-            elif values:
+            elif values - {NONE}:
                 notes.append(f"{column}: {values.pop()}")
         rows = (
             Row(row.section, tuple(row.cells[place] for place in kept), row.data)
@@ -124,6 +127,11 @@ def table(key: str, results: Results, *, scale: str | None = None) -> Table:
         ]
     elif any(row.data["scale"] == "quick" for row in rows):
         notes += ["quick runs are another, smaller task: no ratio"]
+    notes += [
+        f"{row.data['model']}: no seed {', '.join(map(str, row.data['missing_seeds']))}"
+        for row in rows
+        if row.data["n"] and row.data["missing_seeds"]
+    ]
     return Table(key, title, columns, tuple(rows), tuple(notes))
 
 
@@ -152,7 +160,8 @@ def _lines(number: str, results: Results, stand_in: bool) -> list[_Line]:
     known, lines = recipes(), []
     for base, value in bases.items():
         section = value.section.replace("KTH", "clips") if stand_in else value.section
-        about, seeds = None if stand_in else value, value.seeds or 1
+        about = None if stand_in else value
+        seeds = known[base].seeds if base in known else value.seeds or 1
         lines.append(_Line(base, section, value.row, value.unit, seeds, about))
         for name in results.names(base):
             if name == base or paper.base(name, bases) != base:
@@ -193,15 +202,12 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
         "epochs": sorted({int(r.record.get("epochs", 0)) for r in runs}),
         "hardware": sorted({r.hardware for r in runs}),
     }
-    seeds = f"{len(known)} of {max(wanted, len(known))}"
-    if known and absent:
-        seeds += f", no {', '.join(map(str, absent))}"
     cells = [
         line.label,
         NONE if value is None else number_text(value.mean, value.spread, line.unit),
         MISSING if mean is None else number_text(mean, spread, line.unit, digits=2),
         NONE if ratio is None else f"{ratio:.2f}",
-        seeds,
+        f"{len(known)} of {max(wanted, len(known))}",
         scale or NONE,
         ", ".join(map(str, data["epochs"])) or NONE,
         ", ".join(data["hardware"]) or NONE,

@@ -115,6 +115,19 @@ def test_a_full_disk_leaves_nothing_half_written(when, tmp_path, told, monkeypat
     assert checkpoint.read(tmp_path, told.append)[1] == {"step": 2}
 
 
+def test_a_disk_that_fails_costs_no_checkpoint(tmp_path, told, monkeypatch):
+    checkpoint.write(tmp_path, {"weight": torch.ones(2)}, {"step": 1})
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def failing(*args):
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(checkpoint, "_digest", failing)
+    with pytest.raises(OSError, match="input/output error"):
+        checkpoint.read(tmp_path, told.append)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
 def test_an_error_of_safetensors_is_an_os_error(tmp_path, monkeypatch):
     def full(*_):
         raise checkpoint.SafetensorError("I/O error: No space left on device")

@@ -9,8 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from fernn import load
-from fernn.experiments import checkpoint, objective, runs, state, train
+from fernn.experiments import checkpoint, datasets, objective, runs, state, train
 from fernn.experiments.board import Board
+from fernn.experiments.evaluate import evaluate
+from fernn.experiments.loop import Loop
 from fernn.experiments.progress import Report
 from fernn.experiments.recipes import find, from_json
 from fernn.models import Forecaster
@@ -312,3 +314,34 @@ def test_a_board_that_cannot_be_written_is_told_of_once(tmp_path):
     board.close()
     assert len(told.said) == 1
     assert "curve.jsonl alone" in told.said[0]
+
+
+def test_training_sees_neither_the_test_split_nor_another_validation(tiny, tmp_path, monkeypatch):
+    asked, videos = [], datasets.videos
+
+    def spy(recipe, split, **options):
+        asked.append((split, options.get("seed", 0)))
+        return videos(recipe, split, **options)
+
+    monkeypatch.setattr(datasets, "videos", spy)
+    monkeypatch.setattr(train, "evaluate", lambda *args, **options: asked.append("tested") or {})
+    train.train(tiny, seed=3, out=tmp_path, device="cpu")
+    assert asked == [("train", 3), ("val", 0), "tested"]
+
+
+def test_the_weights_of_the_best_validation_are_kept_and_tested(tiny, tmp_path, monkeypatch):
+    losses = iter([1.0, 2.0])
+    monkeypatch.setattr(Loop, "_validate", lambda loop: next(losses))
+    best, end_of_epoch = {}, Loop._end_of_epoch
+
+    def noted(loop):
+        if loop.progress.epoch == 0:
+            best.update({k: v.clone() for k, v in loop.module.state_dict().items()})
+        end_of_epoch(loop)
+
+    monkeypatch.setattr(Loop, "_end_of_epoch", noted)
+    record = train.train(tiny, out=tmp_path, device="cpu")
+    kept = load(runs.folder(tmp_path, tiny, 0) / runs.BEST)
+    assert (record["best_epoch"], record["epochs"]) == (1, 2)
+    _assert_equal(dict(kept.state_dict()), best)
+    assert record["metrics"]["test_mse"] == evaluate(kept, tiny)["test_mse"]

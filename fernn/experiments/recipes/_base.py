@@ -1,6 +1,7 @@
 """What a recipe is: all that decides a run's outcome but the seed, in one frozen value."""
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -138,6 +139,21 @@ class Recipe:
     def build(self) -> nn.Module:
         """The model with fresh weights from the global generator."""
         return MODELS[self.model](**self.options)
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides a run's outcome by its key, the model's defaults filled in."""
+        plain: dict[str, Any] = {"task": self.task, "model": self.model}
+        for part in ("data", "training"):
+            values = vars(getattr(self, part))
+            plain |= {f"{part}.{name}": value for name, value in values.items()}
+        arguments = inspect.signature(MODELS[self.model].__init__).parameters
+        defaults = {
+            name: argument.default
+            for name, argument in arguments.items()
+            if argument.default is not inspect.Parameter.empty
+        }
+        options = defaults | dict(self.options)
+        return plain | {f"options.{name}": value for name, value in options.items()}
 
     def at(self, scale: str) -> "Recipe":
         """This recipe, made at scale "paper", at another one.
