@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fernn.groups import roll_index
+from fernn.ops._launch import index_dtype, operator
 from fernn.ops.flow_step import _comoving, _step
 from fernn.ops.flow_step._cudnn import adjoint_of, convolve, correlate, kernel_of
 
@@ -51,7 +52,7 @@ def forecast(
     return out[..., : video.shape[2]].permute(1, 0, 4, 2, 3)
 
 
-@torch.library.custom_op("fernn::forecast", mutates_args=())
+@operator("fernn::forecast")
 def _forecast(
     video: Tensor,
     inner: Tensor,
@@ -125,7 +126,7 @@ def _outputs(
     """
     batch, frames, channels, *canvas = video.shape
     times, width, layers = frames + horizon - ahead, len(kernel), len(decoder) // 2
-    index = torch.uint8 if len(shift) <= 256 else torch.int32
+    index = index_dtype(len(shift))
 
     def empty(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
         return video.new_empty(shape, dtype=dtype)
@@ -146,7 +147,7 @@ def _outputs(
     )
 
 
-@torch.library.custom_op("fernn::forecast_backward", mutates_args=())
+@operator("fernn::forecast_backward")
 def _forecast_backward(
     grad: Tensor,
     inner: Tensor,

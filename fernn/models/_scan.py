@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fernn.ops._launch import index_dtype, operator
 from fernn.ops.flow_pool.triton import fill
 from fernn.ops.flow_step import _step
+from fernn.ops.flow_step._comoving import positions
 from fernn.ops.flow_step._cudnn import adjoint_of, convolve, correlate, kernel_of
 
 
@@ -28,12 +30,12 @@ def last_pooled(drives: Tensor, kernel: Tensor, shift: Tensor) -> Tensor:
     return pooled
 
 
-@torch.library.custom_op("fernn::scan", mutates_args=())
+@operator("fernn::scan")
 def _scan(
     drives: Tensor, kernel: Tensor, shift: Tensor, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     pooled, arg, first, states = _outputs(drives, kernel, shift, keep)
-    weight, at = kernel_of(kernel, drives.dtype), _positions(shift, drives)
+    weight, at = kernel_of(kernel, drives.dtype), positions(shift, len(drives), drives.shape[2:4])
     torch.tanh(drives[0][:, None], out=first)
     halo = _step.fill_halo(first, _step.empty_halo(first, weight, *first.shape[1::3]))
     new = _step.empty_halo(first, weight, len(shift), len(weight))
@@ -54,7 +56,7 @@ def _outputs(
     """The readout, the index of its maximum, h_1, and the later states, or the last of them."""
     times, batch, *canvas, channels = drives.shape
     pooled = drives.new_empty(batch, *canvas, channels)
-    index = torch.uint8 if len(shift) <= 256 else torch.int32
+    index = index_dtype(len(shift))
     kept = times - 1 if keep else 1
     return (
         pooled,
@@ -64,12 +66,13 @@ def _outputs(
     )
 
 
-@torch.library.custom_op("fernn::scan_backward", mutates_args=())
+@operator("fernn::scan_backward")
 def _scan_backward(
     grad: Tensor, kernel: Tensor, shift: Tensor, arg: Tensor, first: Tensor, states: Tensor
 ) -> tuple[Tensor, Tensor]:
     grad_drives, grad_kernel = _gradients(grad, kernel, shift, arg, first, states)
-    adjoint, at = adjoint_of(kernel, first.dtype), _positions(shift, grad_drives)
+    adjoint = adjoint_of(kernel, first.dtype)
+    at = positions(shift, len(grad_drives), first.shape[2:4])
     grad_adjoint = torch.zeros_like(adjoint, dtype=torch.float32)
     halo = _step.empty_halo(first, adjoint, len(shift), len(kernel))
     pool: _step.Pool | None = _step.Pool(grad, arg, at[-1])
@@ -108,14 +111,6 @@ def _backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, .
 
 
 _scan.register_autograd(_backward, setup_context=_setup_context)
-
-
-def _positions(shift: Tensor, drives: Tensor) -> Tensor:
-    """How far slice ν has gone at every time: [T, V, 2], int32."""
-    steps = torch.arange(len(drives), device=shift.device)[:, None, None]
-    height, width = drives.shape[2:4]
-    moved = steps * shift
-    return torch.stack([moved[..., 0] % height, moved[..., 1] % width], -1).int()
 
 
 def _frame(at: Tensor) -> _step.Frame:

@@ -1,4 +1,4 @@
-"""The few hot primitives. Each is a folder: `reference.py` is the definition, the rest equal it."""
+"""The few hot primitives: `reference.py` of a folder is the definition, the rest equal it."""
 
 from fernn.ops.flow_pool import flow_pool
 from fernn.ops.flow_step import ACTIVATIONS, BACKENDS, flow_step

@@ -1,15 +1,17 @@
-"""What the Triton backends share: blocks and grid of a launch, shifts on a canvas, the device."""
+"""What the Triton backends share: operators, blocks and grid of a launch, shifts on a canvas."""
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, wraps
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch._library.custom_ops import CustomOpDef
 
 _CHANNELS = 128
 
@@ -47,6 +49,32 @@ def plan(
     block = max(8, min(_CHANNELS, 1 << (channels - 1).bit_length()))  # at least a byte of the bits
     grid = images * -(-height * width // pixels), -(-channels // block)
     return grid, {"BP": pixels, "BK": block, "num_warps": warps}
+
+
+def index_dtype(velocities: int) -> torch.dtype:
+    """The smallest that counts so many velocities: the index of a maximum is one byte mostly."""
+    return torch.uint8 if velocities <= 256 else torch.int32
+
+
+def operator(name: str, mutates: Sequence[str] = ()) -> Callable[[Callable[..., Any]], CustomOpDef]:
+    """A custom operator that computes in the precision of what it is given, also in autocast.
+
+    Autocast has spoken where the operator is called. A backward pass may run inside of it too, and
+    would round what ran in float32.
+    """
+
+    def make(body: Callable[..., Any]) -> CustomOpDef:
+        @wraps(body)
+        def exact(*args: Any) -> Any:
+            kind = next(x.device.type for x in args if isinstance(x, Tensor))
+            if not torch.is_autocast_enabled(kind):
+                return body(*args)
+            with torch.autocast(kind, enabled=False):
+                return body(*args)
+
+        return torch.library.custom_op(name, exact, mutates_args=mutates)
+
+    return make
 
 
 def reduce_shift(shift: Tensor, sizes: Sequence[int]) -> Tensor:

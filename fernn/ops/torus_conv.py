@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fernn.ops._launch import operator
 from fernn.ops.flow_step import _step
 from fernn.ops.flow_step._cudnn import adjoint_of, convolve, correlate, kernel_of
 
@@ -25,7 +26,7 @@ def _with_halo(x: Tensor, kernel: Tensor) -> Tensor:
     return _step.fill_halo(image, _step.empty_halo(image, kernel, 1, x.shape[-1]))
 
 
-@torch.library.custom_op("fernn::torus_conv", mutates_args=())
+@operator("fernn::torus_conv")
 def _conv(x: Tensor, kernel: Tensor) -> Tensor:
     return convolve(_with_halo(x, kernel), kernel_of(kernel, x.dtype))[:, 0]
 
@@ -35,7 +36,7 @@ def _(x: Tensor, kernel: Tensor) -> Tensor:
     return x.new_empty(*x.shape[:3], len(kernel))
 
 
-@torch.library.custom_op("fernn::torus_conv_backward", mutates_args=())
+@operator("fernn::torus_conv_backward")
 def _conv_backward(grad: Tensor, x: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
     halo, adjoint = _with_halo(grad, kernel), adjoint_of(kernel, x.dtype)
     gradient = correlate(x[:, None], halo, adjoint).float().transpose(0, 1).flip(2, 3)

@@ -128,3 +128,15 @@ def test_ops_export_for_batches_of_any_size() -> None:
     program = torch.export.export(Step(), inputs(2), dynamic_shapes=shapes)
     given = inputs(3)
     assert torch.equal(program.module()(*given), Step()(*given))
+
+
+def test_a_backward_pass_inside_of_autocast_keeps_float32() -> None:
+    from fernn.ops.flow_step.triton import flow_step
+
+    inputs = strided(1, 2, 16, 3, 4), strided(16, 16, 3, 3), strided(1, 1, 16, 3, 4)
+    out = flow_step(*inputs, shifts(2, 2), "tanh")
+    grad = torch.randn_like(out)
+    want = torch.autograd.grad(out, inputs, grad, retain_graph=True)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        got = torch.autograd.grad(out, inputs, grad)
+    assert all(same(mine, theirs) for mine, theirs in zip(got, want, strict=True))

@@ -1,4 +1,4 @@
-"""`comoving_step`: one step of the recurrence in frames that move with each velocity."""
+"""One step of the recurrence in frames that move with each velocity, and who may take it."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What the co-moving step and the decoder are made of: launches of their kernels, and cuDNN's."""
+"""What the co-moving step and the decoder are made of: launches of their kernels."""
 
 import torch
 import torch.nn.functional as F
@@ -8,18 +8,12 @@ from fernn.ops._launch import device_of
 from fernn.ops.comoving_step import _kernels
 from fernn.ops.warp_pool.triton import MOST, readers
 
-LAST = torch.channels_last
 _PIXELS, _LEAST, _PROGRAMS = (
     64,
     16,
     16,
 )  # a program's pixels, a product's rows, programs a processor
 _TILE, _TILE_POOLED = (4, 8, 1), (4, 4, 3)  # rows, columns, loads in flight; the README has times
-
-
-def adjoint_of(weight: Tensor) -> Tensor:
-    """What the gradient is convolved with: the kernel flipped, with its channels exchanged."""
-    return weight.transpose(0, 1).flip(2, 3).contiguous(memory_format=LAST)
 
 
 def columns_of(inner: Tensor) -> Tensor:
@@ -107,22 +101,3 @@ def _block(channels: int) -> int:
 def _multiprocessors(x: Tensor) -> int:
     """Of the device; a few in the interpreter."""
     return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 1
-
-
-def images(x: Tensor) -> Tensor:
-    """[..., H, W, C] → [N, C, H, W] in place, channels-last."""
-    return x.flatten(0, -4).permute(0, 3, 1, 2)
-
-
-def convolve(x: Tensor, weight: Tensor) -> Tensor:
-    """[N, H, W, C] → [N, H, W, K], zero outside."""
-    return torch.conv2d(images(x), weight, padding=weight.shape[-1] // 2).permute(0, 2, 3, 1)
-
-
-def correlate(g: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of a weight [K, C, k, k] between x [N, H, W, C] and G [N, H, W, K]: float32."""
-    ones, half, none = [1, 1], [weight.shape[-1] // 2] * 2, [0, 0]
-    gradient: Tensor = torch.ops.aten.convolution_backward(
-        images(g), images(x), weight, None, ones, half, ones, False, none, 1, [False, True, False]
-    )[1]
-    return gradient.to(torch.float32, memory_format=LAST)

@@ -16,15 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fernn.ops.comoving_step._passes import (
-    LAST,
-    add_and_rectify,
-    adjoint_of,
-    columns_of,
-    convolve,
-    correlate,
-    rectified_gradient,
-)
+from fernn.ops._launch import index_dtype, operator
+from fernn.ops.comoving_step._passes import add_and_rectify, columns_of, rectified_gradient
+from fernn.ops.flow_step._cudnn import LAST, adjoint_of, convolve, correlate, kernel_of
+from fernn.ops.flow_step._step import empty_bits
 from fernn.ops.warp_pool.triton import fill
 
 
@@ -44,10 +39,8 @@ class Packed(NamedTuple):
 
 def pack(kernel: Tensor, inner: Tensor, dtype: torch.dtype) -> Packed:
     columns = columns_of(inner)
-    weight = kernel.detach().to(dtype).contiguous(memory_format=LAST)
-    return Packed(
-        kernel, weight, adjoint_of(weight), columns, columns.detach().to(dtype).contiguous()
-    )
+    weight, low = kernel_of(kernel.detach(), dtype), columns.detach().to(dtype).contiguous()
+    return Packed(kernel, weight, adjoint_of(weight, dtype), columns, low)
 
 
 def step(
@@ -65,7 +58,7 @@ def step(
     return out, pooled if pool else None
 
 
-@torch.library.custom_op("fernn::comoving_advance", mutates_args=())
+@operator("fernn::comoving_advance")
 def _advance(
     h: Tensor | None,
     kernel: Tensor,
@@ -79,7 +72,7 @@ def _advance(
     pool: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     out, bits, pooled, arg = _outputs(weight, frames, pool)
-    conv = None if h is None else convolve(h.flatten(0, 1), weight).contiguous()
+    conv = None if h is None else convolve(h.flatten(0, 1), weight, weight.shape[-1] // 2)
     if conv is not None and h is not None and h.shape[1] == frames.shape[1]:
         out = conv.reshape(out.shape)  # the state takes the place of the convolution
     frames, side = frames.contiguous(), weight.shape[-1]
@@ -92,10 +85,11 @@ def _advance(
 def _outputs(weight: Tensor, frames: Tensor, pool: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     (batch, velocities, _, *canvas), channels = frames.shape, len(weight)
     readout = (batch, *canvas, channels) if pool else (0,)
-    index = torch.uint8 if velocities <= 256 else torch.int32
+    index = index_dtype(velocities)
+    state = weight.new_empty(batch, velocities, *canvas, channels)
     return (
-        weight.new_empty(batch, velocities, *canvas, channels),
-        weight.new_empty(batch, velocities, *canvas, -(-channels // 8), dtype=torch.uint8),
+        state,
+        empty_bits(state),
         weight.new_empty(readout),
         weight.new_empty(readout, dtype=index),
     )
@@ -117,7 +111,7 @@ def _(
     return _outputs(weight, frames, pool)
 
 
-@torch.library.custom_op("fernn::comoving_advance_backward", mutates_args=())
+@operator("fernn::comoving_advance_backward")
 def _advance_backward(
     grad: Tensor | None,
     grad_pool: Tensor | None,
@@ -145,12 +139,13 @@ def _advance_backward(
         weight.shape[-1],
     )
     if h is not None and (need_h or need_kernel):
+        half = weight.shape[-1] // 2
         if h.shape[1] < g.shape[1]:  # one slice of h fed every ν, so it collects from every ν
             g = g.sum(1, keepdim=True)
         if need_h:
-            grad_h = convolve(g.flatten(0, 1), adjoint).reshape(h.shape)
+            grad_h = convolve(g, adjoint, half)
         if need_kernel:
-            grad_kernel = correlate(g.flatten(0, 1), h.flatten(0, 1), weight)
+            grad_kernel = correlate(g, h, weight, half).to(torch.float32, memory_format=LAST)
     return grad_h, grad_kernel, grad_columns
 
 

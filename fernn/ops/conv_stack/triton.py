@@ -16,16 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fernn.ops.comoving_step._passes import (
-    LAST,
-    add_and_rectify,
-    adjoint_of,
-    columns_of,
-    convolve,
-    correlate,
-    rectified_gradient,
-    taps,
-)
+from fernn.ops._launch import operator
+from fernn.ops.comoving_step._passes import add_and_rectify, columns_of, rectified_gradient, taps
+from fernn.ops.flow_step._cudnn import LAST, adjoint_of, convolve, correlate, kernel_of
+from fernn.ops.flow_step._step import empty_bits
 
 
 class Packed(NamedTuple):
@@ -50,7 +44,7 @@ def pack(stack: nn.Sequential, dtype: torch.dtype) -> Packed:
     convolutions = [layer for layer in stack if isinstance(layer, nn.Conv2d)]
     weights = [c.weight for c in convolutions]
     biases = [cast(Tensor, c.bias) for c in convolutions]
-    low = [w.detach().to(dtype).contiguous(memory_format=LAST) for w in weights[:-1]]
+    low = [kernel_of(w.detach(), dtype) for w in weights[:-1]]
     low.append(_columns(weights[-1].detach()).to(dtype).contiguous())
     return Packed(weights, biases, low, [b.detach() for b in biases])
 
@@ -69,12 +63,11 @@ class Memory(NamedTuple):
 
 def memory(seen: Tensor, layers: int, frames: int) -> Memory:
     """Room for `frames` frames of readouts like `seen` [B, H, W, K]; none at all for no frames."""
-    shape = (layers, frames, *seen.shape[:-1])
-    bits = seen.new_empty(*shape, -(-seen.shape[-1] // 8), dtype=torch.uint8)
-    return Memory(seen.new_empty(*shape, seen.shape[-1]), bits)
+    states = seen.new_empty(layers, frames, *seen.shape)
+    return Memory(states, empty_bits(states))
 
 
-@torch.library.custom_op("fernn::conv_stack", mutates_args=("states", "bits"))
+@operator("fernn::conv_stack", mutates=("states", "bits"))
 def run(
     seen: Tensor, low: list[Tensor], biases: list[Tensor], side: int,
     states: Tensor, bits: Tensor, frame: int,
@@ -82,7 +75,7 @@ def run(
     """A readout [B, H, W, K] → its image [B, C, H, W]; states and bits of it kept."""
     x = seen
     for layer, (weight, bias) in enumerate(zip(low[:-1], biases[:-1], strict=True)):
-        conv = convolve(x, weight).contiguous()
+        conv = convolve(x, weight, side // 2)
         kept = states.shape[1] > 0
         x = states[layer, frame] if kept else conv
         place = bits[layer, frame] if kept else bits
@@ -110,7 +103,7 @@ def joined(packed: Packed, seen: Tensor, kept: Memory, images: Tensor) -> Tensor
     return out
 
 
-@torch.library.custom_op("fernn::conv_stack_join", mutates_args=())
+@operator("fernn::conv_stack_join")
 def _join(
     seen: Tensor, weights: list[Tensor], biases: list[Tensor], low: list[Tensor],
     states: Tensor, bits: Tensor, images: Tensor,
@@ -126,7 +119,7 @@ def _(
     return torch.empty_like(images)
 
 
-@torch.library.custom_op("fernn::conv_stack_backward", mutates_args=())
+@operator("fernn::conv_stack_backward")
 def _join_backward(
     grad: Tensor, seen: Tensor, low: list[Tensor], side: int, states: Tensor, bits: Tensor
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
@@ -147,8 +140,9 @@ def _join_backward(
         mask = bits[layer].flatten(0, 1)
         grad_biases.append(rectified_gradient(above, product, None, mask, None, g, side))
         below = states[layer - 1].flatten(0, 1) if layer else seen
-        grad_weights.append(correlate(g, below, low[layer]))
-        above = convolve(g, adjoint_of(low[layer])).contiguous()
+        gradient = correlate(g, below, low[layer], side // 2)
+        grad_weights.append(gradient.to(torch.float32, memory_format=LAST))
+        above = convolve(g, adjoint_of(low[layer], g.dtype), side // 2)
     assert above is not None
     return above, grad_weights[::-1], grad_biases[::-1]
 

@@ -23,28 +23,26 @@ import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from fernn.ops._launch import device_of, reduce_shift
+from fernn.ops._backend import low_dtype
+from fernn.ops._launch import device_of, operator, reduce_shift
 from fernn.ops.flow_mix._kernels import mix_kernel, weight_kernel
 from fernn.ops.flow_step import _cudnn, _step
 
 _BOX, _WEIGHT_BOX, _SLAB = (16, 4), (16, 2), 64  # samples of a tile and its side; channels of a box
-_LAST = torch.channels_last
 
 
 def flow_mix(
     h: Tensor, kernel: Tensor, neighbours: Tensor, drive: Tensor, shift: Tensor, activation: str
 ) -> Tensor:
     """As `fernn.ops.flow_mix.flow_mix`; the result is channels-last."""
-    if torch.is_autocast_enabled(h.device.type):
-        h = h.to(torch.get_autocast_dtype(h.device.type))
-    state = h.permute(0, 1, 3, 4, 2).contiguous()
+    state = h.to(low_dtype(h)).permute(0, 1, 3, 4, 2).contiguous()
     shift = reduce_shift(shift, h.shape[3:])
     master = kernel.permute(2, 3, 4, 1, 0)
     out: Tensor = _advance(state, master, neighbours, drive, shift, activation)[0]
     return out.permute(0, 1, 4, 2, 3)
 
 
-@torch.library.custom_op("fernn::flow_mix", mutates_args=())
+@operator("fernn::flow_mix")
 def _advance(
     h: Tensor, master: Tensor, neighbours: Tensor, drive: Tensor, shift: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
@@ -73,7 +71,7 @@ def _outputs(
     return out, _step.empty_bits(out) if activation == "relu" else none
 
 
-@torch.library.custom_op("fernn::flow_mix_backward", mutates_args=())
+@operator("fernn::flow_mix_backward")
 def _advance_backward(
     grad: Tensor,
     h: Tensor,
@@ -196,7 +194,7 @@ def _held(neighbours: Tensor) -> Tensor:
 def _merged(master: Tensor, neighbours: Tensor, dtype: torch.dtype) -> Tensor:
     """The kernel of every ν where all γ are one, the sum of those it has: [V·K, C, 3, 3]."""
     sums = torch.einsum("vm,myxck->vkcyx", _held(neighbours), master.float()).flatten(0, 1)
-    return sums.to(dtype, memory_format=_LAST)
+    return sums.to(dtype, memory_format=_cudnn.LAST)
 
 
 def _halo(h: Tensor, channels: int) -> Tensor:

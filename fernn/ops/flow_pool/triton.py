@@ -12,12 +12,11 @@ in the layout that it has; gradients are channels-last. 1-D signals are images o
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fernn.ops._launch import device_of, plan, program, reduce_shift, wrap
+from fernn.ops._launch import device_of, index_dtype, operator, plan, program, reduce_shift, wrap
 
 
 @triton.jit
@@ -86,7 +85,7 @@ def fill(h: Tensor, shift: Tensor, pooled: Tensor, arg: Tensor) -> None:
         )
 
 
-@torch.library.custom_op("fernn::flow_pool", mutates_args=())
+@operator("fernn::flow_pool")
 def _pool(h: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     pooled, arg = _outputs(h, shift)
     fill(h, shift, pooled, arg)
@@ -97,11 +96,11 @@ def _pool(h: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
 def _outputs(h: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     batch, velocities, channels, height, width = h.shape
     shape = (batch, height, width, channels)
-    index = torch.uint8 if velocities <= 256 else torch.int32
+    index = index_dtype(velocities)
     return h.new_empty(shape), h.new_empty(shape, dtype=index)
 
 
-@torch.library.custom_op("fernn::flow_pool_backward", mutates_args=())
+@operator("fernn::flow_pool_backward")
 def _pool_backward(grad: Tensor, arg: Tensor, shift: Tensor) -> Tensor:
     grad_h: Tensor = _gradient(grad, arg, shift)
     batch, height, width, channels = grad.shape

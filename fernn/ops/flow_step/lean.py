@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
 
 from fernn.groups import gather, roll_index
+from fernn.ops._backend import low_dtype
 from fernn.ops.flow_step.reference import ACTIVATIONS
 
 _CONV = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
@@ -23,8 +24,7 @@ _CONV_WEIGHT = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}
 def flow_step(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor, activation: str) -> Tensor:
     """As the reference, with the memory of the states alone."""
     if torch.is_autocast_enabled(h.device.type):
-        low = torch.get_autocast_dtype(h.device.type)
-        h, kernel = h.to(low), kernel.to(low)
+        h, kernel = h.to(low_dtype(h)), kernel.to(low_dtype(h))
     moved = cast(Tensor, _MovingConv.apply(h, kernel, shift))
     return ACTIVATIONS[activation](moved + drive)
 

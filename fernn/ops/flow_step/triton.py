@@ -18,15 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fernn.ops._launch import reduce_shift
+from fernn.ops._backend import low_dtype
+from fernn.ops._launch import operator, reduce_shift
 from fernn.ops.flow_step import _step
 from fernn.ops.flow_step._cudnn import adjoint_of, convolve, correlate, kernel_of
 
 
 def flow_step(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor, activation: str) -> Tensor:
     """As the reference, h [B, V, C, *X] in one or two dimensions; the result is channels-last."""
-    if torch.is_autocast_enabled(h.device.type):
-        h = h.to(torch.get_autocast_dtype(h.device.type))
+    h = h.to(low_dtype(h))
     row = shift.shape[-1] == 1  # a 1-D signal is an image of one row
     if row:
         h, drive, kernel = h.unsqueeze(3), drive.unsqueeze(3), kernel.unsqueeze(2)
@@ -36,7 +36,7 @@ def flow_step(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor, activatio
     return out.squeeze(3) if row else out
 
 
-@torch.library.custom_op("fernn::flow_step", mutates_args=())
+@operator("fernn::flow_step")
 def _advance(
     h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor, activation: str
 ) -> tuple[Tensor, Tensor]:
@@ -58,7 +58,7 @@ def _outputs(
     return out, _step.empty_bits(out) if activation == "relu" else none
 
 
-@torch.library.custom_op("fernn::flow_step_backward", mutates_args=())
+@operator("fernn::flow_step_backward")
 def _advance_backward(
     grad: Tensor,
     h: Tensor,

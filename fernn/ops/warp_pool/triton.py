@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from fernn.groups import SE2
-from fernn.ops._launch import device_of
+from fernn.ops._launch import device_of, index_dtype, operator
 from fernn.ops.warp_pool import _kernels
 
 MOST = 5  # pixels of a moved image that read one pixel
 _CHANNELS, _LINE = 128, 256
+_TILE = 4, 4, 4  # rows, columns, warps
 
 
 def motion(element: Tensor, group: SE2) -> Tensor:
@@ -36,7 +37,7 @@ def warp_pool(h: Tensor, element: Tensor, group: SE2) -> Tensor:
     return pooled.permute(0, 3, 1, 2)
 
 
-@torch.library.custom_op("fernn::warp", mutates_args=())
+@operator("fernn::warp")
 def warp(frames: Tensor, motions: Tensor, dtype: torch.dtype) -> Tensor:
     """Frames [B, T, C, H, W] moved by motions [T, V, 5]: [T, B, V, C, H, W]; not differentiable."""
     out: Tensor = _warped(frames, motions, dtype)
@@ -79,17 +80,17 @@ def readers(motions: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
 
 
 def plan(
-    images: int, height: int, width: int, channels: int, tile: tuple[int, int, int] = (4, 4, 4)
+    images: int, height: int, width: int, channels: int
 ) -> tuple[tuple[int, int], dict[str, int]]:
     """Programs that cover images by tiles of pixels and by channels; the README has the times."""
-    rows, columns, warps = tile
+    rows, columns, warps = _TILE
     block = min(_CHANNELS, max(8, 1 << (channels - 1).bit_length()))
     tiles = -(-height // rows) * -(-width // columns)
     options = {"TY": rows, "TX": columns, "BK": block, "num_warps": warps}
     return (images * tiles, -(-channels // block)), options
 
 
-@torch.library.custom_op("fernn::warp_pool", mutates_args=())
+@operator("fernn::warp_pool")
 def _pool(h: Tensor, motions: Tensor, order: int) -> tuple[Tensor, Tensor]:
     pooled, arg = _outputs(h, motions, order)
     fill(h, motions, order, pooled, arg)
@@ -100,11 +101,11 @@ def _pool(h: Tensor, motions: Tensor, order: int) -> tuple[Tensor, Tensor]:
 def _outputs(h: Tensor, motions: Tensor, order: int) -> tuple[Tensor, Tensor]:
     batch, velocities, channels, height, width = h.shape
     shape = (batch, height, width, channels)
-    index = torch.uint8 if velocities <= 256 else torch.int32
+    index = index_dtype(velocities)
     return h.new_empty(shape), h.new_empty(shape, dtype=index)
 
 
-@torch.library.custom_op("fernn::warp_pool_backward", mutates_args=())
+@operator("fernn::warp_pool_backward")
 def _pool_backward(grad: Tensor, arg: Tensor, motions: Tensor, order: int) -> Tensor:
     grad_h: Tensor = _gradient(grad, arg, motions, order)
     batch, velocities, height, width, channels = grad_h.shape
