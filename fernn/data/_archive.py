@@ -104,9 +104,12 @@ class ClipArchive:
             arrays = arrays | {"length": np.full(clips, steps, dtype=np.int64)}
         if frames.dtype != np.uint8:
             raise DataError(f"`frames` must be uint8, got {frames.dtype}.")
-        name = arrays.get("name")
+        if "name" in arrays:
+            name = _text("name", arrays["name"], 0)[0]
+        else:  # a file's name alone makes no KTH of it
+            name = stem if stem != "kth" else "unnamed clips"
         return cls(
-            name=stem if name is None else _text("name", name, 0)[0],
+            name=name,
             classes=_text("classes", arrays["classes"], 1),
             frames=torch.from_numpy(frames.reshape(-1, *frames.shape[-2:])),
             clip=_text("clip", arrays["clip"], 1),

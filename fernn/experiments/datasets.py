@@ -12,6 +12,7 @@ from fernn.flows import Translation
 
 Source = str | os.PathLike[str]
 _KTH = "kth"  # the name that an archive of the real videos bears
+_KTH_CLIPS = 2370  # of all 599 videos, ranges shorter than a clip left out
 
 
 def videos(
@@ -92,5 +93,10 @@ def clips(recipe: Recipe, path: Source | None) -> ClipArchive | None:
         raise ValueError(
             f"`--clips` must have frames of {recipe.data.canvas}, the `data.canvas` of "
             f"{recipe.name!r} at scale {recipe.scale!r}, got {canvas} in {path}."
+        )
+    if archive.name == _KTH and recipe.scale != "quick" and len(archive.clip) != _KTH_CLIPS:
+        raise ValueError(
+            f"`--clips` must be all of KTH at scale {recipe.scale!r}, {_KTH_CLIPS} clips, got "
+            f"{len(archive.clip)} in {path}. `fernn data prepare kth` says what it lacks."
         )
     return archive

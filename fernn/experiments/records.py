@@ -44,8 +44,18 @@ def write(path: str | Path, record: dict[str, object]) -> None:
 
 
 def _git(*words: str) -> str | None:
-    """What git says of the checkout that this package lies in, None where there is none."""
+    """What git says of the checkout that holds this file, None where there is none.
+
+    A package installed below somebody else's checkout is not part of it.
+    """
     try:
+        subprocess.run(
+            ["git", "ls-files", "--error-unmatch", Path(__file__).name],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            timeout=10,
+            check=True,
+        )
         result = subprocess.run(
             ["git", *words],
             cwd=Path(__file__).parent,

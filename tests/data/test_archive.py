@@ -98,6 +98,11 @@ def test_the_stand_in_loads_as_it_is(shared: Path) -> None:
     assert archive[1493].shape == (32, 32, 32)
 
 
+def test_the_name_of_a_file_makes_no_kth_of_it(tmp_path: Path) -> None:
+    assert ClipArchive.load(write(tmp_path / "kth.npz", name=None)).name == "unnamed clips"
+    assert ClipArchive.load(write(tmp_path / "other.npz", name=None)).name == "other"
+
+
 def test_save_keeps_the_old_file_on_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Recipes: every row of the paper, complete, frozen, written to JSON and back, and runnable."""
 
+import dataclasses
 import functools
 import json
 
@@ -265,3 +266,11 @@ def test_a_recipe_takes_its_own_clips(tmp_path):
     with pytest.raises(ValueError, match=r"must have frames of \(32, 32\).*got \(24, 24\)"):
         datasets.clips(find("table2/actions/grnn"), path)
     assert datasets.clips(find("table4/grnn"), None) is None
+
+
+def test_kth_is_whole_or_not_kth(tmp_path):
+    path = tmp_path / "kth.npz"
+    dataclasses.replace(_archive(), name="kth").save(path)
+    assert datasets.clips(find("table2/kth/grnn", "quick"), path).name == "kth"
+    with pytest.raises(ValueError, match="all of KTH at scale 'paper', 2370 clips, got 48"):
+        datasets.clips(find("table2/kth/grnn"), path)

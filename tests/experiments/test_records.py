@@ -1,6 +1,7 @@
 """Records say what was measured on what, and no number in the README is typed by hand."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,13 @@ def test_render_repairs_what_was_typed_by_hand():
 def test_readme_without_its_section_is_refused():
     with pytest.raises(ValueError, match="verification"):
         readme.render("nothing here")
+
+
+def test_a_package_below_another_checkout_has_no_commit(tmp_path, monkeypatch):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    who = ["-c", "user.name=n", "-c", "user.email=e"]
+    commit = ["commit", "-q", "--allow-empty", "-m", "another's"]
+    subprocess.run(["git", "-C", tmp_path, *who, *commit], check=True)
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "records.py"))
+    monkeypatch.delenv("FERNN_COMMIT", raising=False)
+    assert records.environment()["commit"] is None
