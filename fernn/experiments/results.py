@@ -144,7 +144,23 @@ def load(runs: Path = RUNS) -> Results:
     order = {name: place for place, name in enumerate((*known, *SCALES))}
     last = len(order)  # for recipes that are not this package's own
     found.sort(key=lambda r: (order.get(r.name, last), r.name, order.get(r.scale, last), r.seed))
-    return Results(tuple(found), tuple(left_out))
+    alike = _alike(found, left_out)
+    return Results(tuple(alike), tuple(left_out))
+
+
+def _alike(found: Iterable[Result], left_out: list[str]) -> list[Result]:
+    """Each run once, and the seeds of a row on the same data; what is left out is told."""
+    runs: dict[tuple[str, str, int], Result] = {}
+    data: dict[tuple[str, str], Any] = {}
+    for r in found:
+        first = runs.setdefault((r.name, r.scale, r.seed), r)
+        used, usual = r.record.get("data"), data.setdefault((r.name, r.scale), r.record.get("data"))
+        if first is not r:
+            left_out.append(f"{r.folder} is the same run as {first.folder}")
+        elif used != usual:
+            left_out.append(f"{r.folder} is on {used} and the other seeds on {usual}")
+            del runs[r.name, r.scale, r.seed]
+    return list(runs.values())
 
 
 def _changes(recorded: Mapping[str, Any], recipe: Recipe) -> list[str]:

@@ -217,3 +217,16 @@ def test_a_ratio_stays_in_its_row_and_missing_seeds_are_named_below(tmp_path):
     assert "FERNN-V^T_2: no seed 1, 2, 3, 4" in table.notes
     quick = tables.table("1", results.load(tmp_path), scale="quick").folded()
     assert "ours / paper" not in quick.columns
+
+
+def test_a_copy_of_a_run_and_a_seed_on_other_data_are_left_out(tmp_path):
+    for folder, seed, data in (("a", 0, "MNIST"), ("a", 1, "digits"), ("b", 0, "MNIST")):
+        run = write_run(
+            tmp_path / folder, FERNN, seed=seed, metrics=forecast_metrics(FERNN, mse=3e-4)
+        )
+        record = json.loads((run / "record.json").read_text())
+        (run / "record.json").write_text(json.dumps(record | {"data": data}))
+    found = results.load(tmp_path)
+    assert [r.seed for r in found.found] == [0]
+    assert "is the same run as" in found.left_out[0]
+    assert "is on digits and the other seeds on MNIST" in found.left_out[1]
