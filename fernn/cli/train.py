@@ -1,27 +1,45 @@
 """`fernn list`, `fernn train`, `fernn reproduce` and `fernn show`."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
+from fernn import _check
 from fernn.cli._app import app, console
+from fernn.cli._batch import Batch, Job
 from fernn.experiments import progress, recipes, runs, search
+from fernn.experiments.nearest import nearest
 
 _STOPPED = 130  # what a shell reports of a program that Ctrl-C ended
+
+# What `train` and `reproduce` both take.
+_Scale = Annotated[str, typer.Option(help="paper, short or quick.")]
+_Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+_Devices = Annotated[int, typer.Option(help="How many, on each machine.", min=1)]
+_Nodes = Annotated[int, typer.Option(help="How many machines.", min=1)]
+_Precision = Annotated[str, typer.Option(help="32-true, tf32, bf16-mixed, 16-mixed or 64-true.")]
+_Data = Annotated[Path | None, typer.Option(help="Folder with MNIST's files.")]
+_Clips = Annotated[Path | None, typer.Option(help="Archive of labelled clips.")]
+_Out = Annotated[Path, typer.Option(help="Folder of all runs.")]
+_MicroBatch = Annotated[
+    int | None,
+    typer.Option(help="Sequences on a device at once; the steps stay the same.", min=1),
+]
+_SaveMinutes = Annotated[float, typer.Option(help="Between checkpoints.", min=0)]
 
 
 @app.command("list")
 def list_command(
-    start: Annotated[str, typer.Argument(help="Only names that begin so, such as table1.")] = "",
+    what: Annotated[str, typer.Argument(help="all, a name, or its first parts: table1.")] = "all",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the recipes: one for every row of every table and figure."""
-    chosen = [recipe for name, recipe in recipes.recipes().items() if name.startswith(start)]
-    if not chosen:
-        raise ValueError(f"`start` must begin a recipe's name, got {start!r}; see `fernn list`.")
+    known = recipes.recipes()
+    chosen = [known[name] for name in _names(what)]
     if as_json:
         typer.echo(json.dumps([recipes.to_json(recipe) for recipe in chosen], ensure_ascii=False))
         return
@@ -40,23 +58,19 @@ def list_command(
 def train_command(
     recipe: Annotated[str, typer.Argument(help="A name that `fernn list` shows.")],
     seed: Annotated[int, typer.Option(help="Weights and training data.", min=0)] = 0,
-    scale: Annotated[str, typer.Option(help="paper, short or quick.")] = "paper",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    devices: Annotated[int, typer.Option(help="How many, on each machine.", min=1)] = 1,
-    nodes: Annotated[int, typer.Option(help="How many machines.", min=1)] = 1,
-    precision: Annotated[
-        str, typer.Option(help="32-true, tf32, bf16-mixed, 16-mixed or 64-true.")
-    ] = "32-true",
-    data: Annotated[Path | None, typer.Option(help="Folder with MNIST's files.")] = None,
-    clips: Annotated[Path | None, typer.Option(help="Archive of labelled clips.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of all runs.")] = runs.RUNS,
+    scale: _Scale = "paper",
+    device: _Device = "auto",
+    devices: _Devices = 1,
+    nodes: _Nodes = 1,
+    precision: _Precision = "32-true",
+    data: _Data = None,
+    clips: _Clips = None,
+    out: _Out = runs.RUNS,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, such as training.epochs=3.")
     ] = None,
-    micro_batch: Annotated[
-        int | None, typer.Option(help="Sequences on a device at once; the steps stay the same.")
-    ] = None,
-    save_minutes: Annotated[float, typer.Option(help="Between checkpoints.", min=0)] = 10.0,
+    micro_batch: _MicroBatch = None,
+    save_minutes: _SaveMinutes = 10.0,
 ) -> None:
     """Train a recipe, or go on where an interrupted run stopped."""
     chosen = recipes.changed(recipes.find(recipe, scale), settings or ())
@@ -94,70 +108,124 @@ def run(recipe: recipes.Recipe, seed: int, out: Path, **options: Any) -> dict[st
 
 @app.command()
 def reproduce(
-    what: Annotated[str, typer.Argument(help="all, or how names begin: table1, fig6, …")] = "all",
-    scale: Annotated[str, typer.Option(help="paper, short or quick.")] = "paper",
+    what: Annotated[
+        str, typer.Argument(help="all, a name, or its first parts: table1, table2/kth, …")
+    ] = "all",
+    scale: _Scale = "paper",
     seeds: Annotated[
         int | None, typer.Option(help="Seeds of each row, else as many as the paper took.", min=1)
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    precision: Annotated[str, typer.Option(help="As of `fernn train`.")] = "32-true",
-    data: Annotated[Path | None, typer.Option(help="Folder with MNIST's files.")] = None,
-    clips: Annotated[Path | None, typer.Option(help="Archive of labelled clips.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of all runs.")] = runs.RUNS,
+    device: _Device = "auto",
+    devices: _Devices = 1,
+    nodes: _Nodes = 1,
+    precision: _Precision = "32-true",
+    data: _Data = None,
+    clips: _Clips = None,
+    out: _Out = runs.RUNS,
     choose: Annotated[
         bool, typer.Option("--search", help="Choose each learning rate on validation first.")
     ] = False,
+    micro_batch: _MicroBatch = None,
+    save_minutes: _SaveMinutes = 10.0,
 ) -> None:
     """Train every row that is missing, one after the other; what is done is skipped.
 
     With --search, rows whose learning rate the paper searched for are trained at each of its rates,
     and the tables take the best by validation loss. A row that cannot be trained, for want of its
-    data say, is named at the end.
+    data say, is named at the end. Several of these commands may share --out: each takes the runs
+    that no other is training.
     """
-    names = [name for name in recipes.recipes() if what == "all" or name.startswith(what)]
-    if not names:
-        raise ValueError(
-            f"`what` must be all or begin a recipe's name, got {what!r}; see `fernn list`."
-        )
-    from fernn.experiments.train import DivergedError
-
-    wanted = [recipes.find(name, scale) for name in names]
+    wanted = [recipes.find(name, scale) for name in _names(what)]
+    _check_devices(device, devices, precision)
+    lacking = _lacking(wanted, data, clips)
     jobs = [
-        (recipe, trial, seed)
+        Job(recipe, trial, seed)
         for recipe in wanted
         for trial in (search.trials(recipe) if choose else (search.chosen(out, recipe) or recipe,))
         for seed in range(recipe.seeds if seeds is None else seeds)
     ]
-    failed: dict[str, str] = {}
-    losses: dict[str, dict[float, list[float | None]]] = {}
-    options = {"device": device, "precision": precision, "root": data, "clips": clips}
-    for number, (recipe, trial, seed) in enumerate(jobs, start=1):
-        rate = trial.training.learning_rate
-        label = f"{recipe.name}, seed {seed}" + f", learning rate {rate:g}" * choose
-        console.print(f"[bold]{number} of {len(jobs)}: {label}[/]", highlight=False)
-        seen = losses.setdefault(recipe.name, {}).setdefault(rate, [])
-        try:
-            record = run(trial, seed, search.place(out, recipe, trial), **options)
-            assert record is not None  # one process is the first of all
-            seen.append(record["val_loss"])
-        except (ValueError, OSError) as error:
-            if choose and isinstance(error, DivergedError):
-                seen.append(None)  # a rate that is too high is a result of the search
-                console.print(f"{label} diverged", highlight=False)
-            else:
-                failed[label] = str(error)
-    console.print(f"{len(jobs) - len(failed)} of {len(jobs)} runs are done, in {out}")
-    for recipe in wanted if choose else ():
-        if any(label.startswith(f"{recipe.name},") for label in failed) or not recipe.rates:
-            continue
-        try:
-            rate = search.choose(out, recipe, losses[recipe.name])["learning_rate"]
-            console.print(f"{recipe.name}: learning rate {rate:g} is the best on validation")
-        except ValueError as error:
-            failed[recipe.name] = str(error)
-    for label, why in failed.items():
-        console.print(f"not done: {label}: {why}", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(1 if failed else 0)
+    batch = Batch(run, out, jobs, searching=choose, alone=devices * nodes == 1)
+    batch.leave_out(lacking)
+    batch.train(
+        device=device,
+        devices=devices,
+        nodes=nodes,
+        precision=precision,
+        root=data,
+        clips=clips,
+        micro_batch=micro_batch,
+        save_minutes=save_minutes,
+    )
+    if batch.tells:
+        batch.choose(wanted if choose else ())
+        batch.print_end()
+    raise typer.Exit(1 if batch.failed else 0)
+
+
+def _names(what: str) -> list[str]:
+    """The recipe of this name, or all that lie below it, or all; else the nearest is suggested."""
+    known = recipes.recipes()
+    if what == "all":
+        return [*known]
+    below = f"{what.rstrip('/')}/"
+    names = [name for name in known if f"{name}/".startswith(below)]
+    if not names:
+        parts = (name.split("/") for name in known)
+        ways = dict.fromkeys("/".join(p[:count]) for p in parts for count in range(1, len(p) + 1))
+        raise ValueError(
+            "`what` must be all, a recipe's name or the first parts of one, such as table1 or "
+            f"table2/kth, got {what!r}; see `fernn list`.{nearest(what, ways)}"
+        )
+    return names
+
+
+def _check_devices(device: str, devices: int, precision: str) -> None:
+    """What no run could be trained without, asked once before all of them."""
+    import torch
+
+    from fernn.experiments.train import DEVICES, PRECISIONS
+
+    _check.choice("device", device, DEVICES)
+    _check.choice("precision", precision, PRECISIONS)
+    available = torch.cuda.device_count()
+    if device == "cuda" and available < devices:
+        raise ValueError(
+            f"`--devices` must be at most the {available} GPUs here, got {devices}; or use "
+            "--device cpu."
+        )
+
+
+def _lacking(
+    wanted: Sequence[recipes.Recipe], data: Path | None, clips: Path | None
+) -> dict[str, str]:
+    """Why rows cannot be trained, by their names, for want of data; each need is looked at once.
+
+    A path that is given and cannot be read is a mistake, and raises. One that is not given leaves
+    rows out: no archive is that of all rows, so `reproduce all` cannot ask for it.
+    """
+    from fernn.data import ClipArchive, load_digits
+    from fernn.experiments import datasets
+
+    reasons: dict[tuple[Any, ...], str | None] = {}
+    lacking = {}
+    kinds = {recipe.data.kind for recipe in wanted}
+    if data is not None and kinds != {"clips"}:
+        load_digits(data, train=True)
+        load_digits(data, train=False)
+    if clips is not None and "clips" in kinds:
+        ClipArchive.load(clips)
+    for recipe in wanted:
+        need = recipe.data.archive, recipe.data.canvas
+        if need not in reasons:
+            try:
+                datasets.source(recipe, data, datasets.clips(recipe, clips))
+                reasons[need] = None
+            except ValueError as error:
+                reasons[need] = str(error)
+        why = reasons[need]
+        if why is not None:
+            lacking[recipe.name] = why
+    return lacking
 
 
 @app.command()
