@@ -258,7 +258,7 @@ def test_reproduce_trains_what_it_has_data_for(trained, invoke, tmp_path):
     assert result.exit_code == 1
     before, _, after = result.output.partition("1 of ")
     for said in (before, after):  # first, and again where it is not lost above hours of lines
-        assert said.count("runs: `--clips` must be given for 'larger/kth'") == 1
+        assert said.count("not done: larger/kth, seed 0: `--clips` must be given") == 1
     # A path that no chosen row needs is not looked at.
     words = ("--clips", "nowhere.npz", "--scale", "quick", "--out", str(tmp_path))
     assert invoke("reproduce", "larger/mnist", *words).exit_code == 0
