@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from fernn import _check
 from fernn.cli._app import app, console
 from fernn.cli._batch import Batch, Job
 from fernn.experiments import progress, recipes, runs, search
+from fernn.experiments.devices import resolved
 from fernn.experiments.nearest import nearest
 
 _STOPPED = 130  # what a shell reports of a program that Ctrl-C ended
@@ -136,7 +136,7 @@ def reproduce(
     that no other is training.
     """
     wanted = [recipes.find(name, scale) for name in _names(what)]
-    _check_devices(device, devices, precision)
+    resolved(device, devices, precision)  # what no run could be trained without
     lacking = _lacking(wanted, data, clips)
     jobs = [
         Job(recipe, trial, seed)
@@ -177,22 +177,6 @@ def _names(what: str) -> list[str]:
             f"table2/kth, got {what!r}; see `fernn list`.{nearest(what, ways)}"
         )
     return names
-
-
-def _check_devices(device: str, devices: int, precision: str) -> None:
-    """What no run could be trained without, asked once before all of them."""
-    import torch
-
-    from fernn.experiments.train import DEVICES, PRECISIONS
-
-    _check.choice("device", device, DEVICES)
-    _check.choice("precision", precision, PRECISIONS)
-    available = torch.cuda.device_count()
-    if device == "cuda" and available < devices:
-        raise ValueError(
-            f"`--devices` must be at most the {available} GPUs here, got {devices}; or use "
-            "--device cpu."
-        )
 
 
 def _lacking(

@@ -1,18 +1,24 @@
-"""Where models run, as a command line names it."""
+"""Where models run and how exactly, as a command line names it."""
 
 import torch
 
 from fernn import _check
 
 DEVICES = ("auto", "cpu", "cuda")
+PRECISIONS = ("32-true", "tf32", "bf16-mixed", "16-mixed", "64-true")
 
 
-def resolved(device: str, count: int = 1) -> str:
+def resolved(device: str, count: int = 1, precision: str = "32-true") -> str:
     """ "cpu" or "cuda": "auto" takes a GPU where there is one, and what is not there raises."""
     _check.choice("device", device, DEVICES)
+    _check.choice("precision", precision, PRECISIONS)
     available = torch.cuda.device_count()
     if device == "auto":
-        return "cuda" if available else "cpu"
+        device = "cuda" if available else "cpu"
+    if device == "cpu" and precision == "16-mixed":
+        raise ValueError(
+            '`precision` must not be "16-mixed" on a CPU, which has no float16. Use "bf16-mixed".'
+        )
     if device == "cuda" and available == 0:
         raise ValueError('`device` must be "cpu" or "auto" here, got "cuda": there is no GPU.')
     if device == "cuda" and available < count:

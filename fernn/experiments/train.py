@@ -18,7 +18,7 @@ from fernn import _check
 from fernn.data import ClipArchive
 from fernn.experiments import datasets, records, runs
 from fernn.experiments.datasets import Source
-from fernn.experiments.devices import DEVICES, resolved
+from fernn.experiments.devices import DEVICES, PRECISIONS, resolved
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.fabric import DoublePrecision, Fabric, MixedPrecision, Precision
 from fernn.experiments.flops import flops_per_sequence
@@ -27,8 +27,6 @@ from fernn.experiments.progress import Report
 from fernn.experiments.recipes import Recipe, to_json
 
 __all__ = ["DEVICES", "PRECISIONS", "DivergedError", "Interrupted", "train"]
-
-PRECISIONS = ("32-true", "tf32", "bf16-mixed", "16-mixed", "64-true")
 
 
 class _Double(DoublePrecision):
@@ -173,16 +171,11 @@ def _fabric(
     device: str, devices: int, nodes: int, precision: str, micro_batch: int | None
 ) -> Fabric:
     """Fabric, launched: from here on every rank runs the same code."""
-    _check.choice("precision", precision, PRECISIONS)
     _check.count("devices", devices, least=1)
     _check.count("nodes", nodes, least=1)
     if micro_batch is not None:
         _check.count("micro_batch", micro_batch, least=1)
-    device = resolved(device, devices)
-    if device == "cpu" and precision == "16-mixed":
-        raise ValueError(
-            '`precision` must not be "16-mixed" on a CPU, which has no float16. Use "bf16-mixed".'
-        )
+    device = resolved(device, devices, precision)
     with _tf32(True):  # Lightning advises it at the launch; here `precision` decides
         fabric = Fabric(
             accelerator=device,

@@ -12,7 +12,7 @@ from fernn.ops.flow_step._step import Frame, Pool, backward, forward
 try:
     from fernn.ops.flow_step import _hopper
 except (ImportError, AttributeError):  # Gluon is an experimental part of Triton: names drift
-    _hopper = None  # type: ignore[assignment]
+    _hopper = None  # type: ignore[assignment]  # a module, or none
 
 
 def positions(shift: Tensor, times: int, canvas: Sequence[int]) -> Tensor:
