@@ -242,7 +242,7 @@ def test_a_name_that_nobody_has_suggests_the_nearest(trained, invoke, command, w
         (("--clips", "nowhere.npz"), "nowhere.npz"),
         (("--device", "tpu"), "`device` must be"),
         (("--precision", "8-bit"), "`precision` must be"),
-        (("--device", "cuda", "--devices", "1000"), "there is no GPU"),
+        (("--device", "cuda", "--devices", "1000"), "GPU"),
     ],
 )
 def test_reproduce_refuses_at_once_what_no_run_could_use(trained, invoke, words, said):
