@@ -274,3 +274,18 @@ def test_kth_is_whole_or_not_kth(tmp_path):
     assert datasets.clips(find("table2/kth/grnn", "quick"), path).name == "kth"
     with pytest.raises(ValueError, match="all of KTH at scale 'paper', 2370 clips, got 48"):
         datasets.clips(find("table2/kth/grnn"), path)
+
+
+def test_learning_rate_rises_then_falls() -> None:
+    training = Training(1, 8, 1e-3, schedule="cosine", warmup=0.1)
+    rates = [training.rate(step, 1000) for step in range(1000)]
+    assert rates[0] == pytest.approx(1e-5)
+    assert rates.index(max(rates)) == 99
+    assert rates[200:] == [Training(1, 8, 1e-3, "cosine").rate(s, 1000) for s in range(200, 1000)]
+    assert Training(1, 8, 1e-3, warmup=0.1).rate(500, 1000) == 1e-3
+
+
+@pytest.mark.parametrize("warmup", [-0.1, 1.0])
+def test_warmup_is_a_share(warmup: float) -> None:
+    with pytest.raises(ValueError, match=r"`training.warmup` must be a share"):
+        Training(1, 8, 1e-3, warmup=warmup)

@@ -79,7 +79,8 @@ class Training:
     """How a run trains, with Adam. `schedule` is "constant" or "cosine", down to zero.
 
     `batch_size` counts the sequences of one optimiser step, over all devices together; `clip`
-    bounds the norm of the gradient.
+    bounds the norm of the gradient; over the first share `warmup` of all steps the learning rate
+    rises from zero.
     """
 
     epochs: int
@@ -87,6 +88,7 @@ class Training:
     learning_rate: float
     schedule: str = "constant"
     clip: float | None = None
+    warmup: float = 0.0
 
     def __post_init__(self) -> None:
         _check.count("training.epochs", self.epochs, least=1)
@@ -96,6 +98,11 @@ class Training:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"`training.{name}` must be a positive number, got {value!r}.")
+        if not 0 <= self.warmup < 1:
+            raise ValueError(
+                "`training.warmup` must be a share of the steps, at least 0 and below 1, got "
+                f"{self.warmup!r}."
+            )
 
     def rate(self, step: int, steps: int) -> float:
         """The learning rate of step number `step` out of `steps`: a function, so it has no state.
@@ -103,9 +110,11 @@ class Training:
         >>> Training(1, 8, 1e-3, schedule="cosine").rate(50, 100)
         0.0005
         """
+        warm = self.warmup * steps
+        rate = self.learning_rate * min(1.0, (step + 1) / warm if warm else 1.0)
         if self.schedule == "constant":
-            return self.learning_rate
-        return self.learning_rate * (1 + math.cos(math.pi * step / steps)) / 2
+            return rate
+        return rate * (1 + math.cos(math.pi * step / steps)) / 2
 
 
 @dataclass(frozen=True)
