@@ -197,8 +197,9 @@ def _forecast_backward(
     grad_columns += grad_first.flatten(0, 3).T @ patches[0].flatten(0, 1)
     taps = inner[0, 0].numel()
     grad_inner = grad_columns.unflatten(1, (-1, inner.shape[1]))[:, :taps].transpose(1, 2)
-    grad_inner = grad_inner.reshape(inner.shape)
-    return [grad_inner.to(inner.dtype), _unflip(grad_adjoint).to(kernel.dtype), *grad_decoder]
+    gradients = [grad_inner.reshape(inner.shape), _unflip(grad_adjoint), *grad_decoder]
+    parameters = (inner, kernel, *decoder)  # compiled code counts on gradients laid out like them
+    return [torch.empty_like(p).copy_(g) for p, g in zip(parameters, gradients, strict=True)]
 
 
 @_forecast_backward.register_fake
@@ -227,9 +228,7 @@ def _decoder_backward(
             on = bits[i - 1].flatten(0, 1)
             gradients.append(_comoving.retreat(halo, adjoint, None, on, still, None, new)[:, 0])
             halo = new
-    grad_readouts = convolve(halo, adjoint).reshape(readouts.shape)
-    parameters = zip(decoder, reversed(gradients), strict=True)
-    return [grad_readouts, *(g.to(p.dtype) for p, g in parameters)]
+    return [convolve(halo, adjoint).reshape(readouts.shape), *reversed(gradients)]
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -102,6 +102,7 @@ def test_frozen_weights_keep_nothing_and_one_learned_gets_its_gradient(
 ) -> None:
     from fernn.ops.conv_stack import triton as stack
 
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     kept, memory = [], stack.memory
     monkeypatch.setattr(stack, "memory", lambda *args: kept.append(args[-1]) or memory(*args))
     model, video = forecaster("turns"), torch.rand(1, 2, 1, 5, 6, device=DEVICE)

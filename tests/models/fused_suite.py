@@ -46,6 +46,8 @@ def test_forecast_equals_forward(
         gradients.append(torch.autograd.grad(loss, list(model.parameters())))
     assert same(predictions[1], predictions[0])
     assert all(same(mine, theirs) for theirs, mine in zip(*gradients, strict=True))
+    layouts = ([x.stride() for x in tensors] for tensors in (gradients[1], model.parameters()))
+    assert next(layouts) == next(layouts)  # as the operator promises to a compiler
     with torch.no_grad():
         assert same(_fused.forecast(model, video, 3), predictions[0])
 
