@@ -34,6 +34,7 @@ class Row:
     known: tuple[float | None, float | None] = (None, None)  # TF32, autocast: on an H200
     same: Callable[[nn.Module], nn.Module] | None = None  # the same function, if not `published`
     rival: str | None = None  # the row whose published form this one is compared with, if another
+    runs: int = 12
     published_runs: int = 8
     checked: int = 16  # sequences on which the forms are compared
 
@@ -63,8 +64,8 @@ def run(row: Row, rate: float, done: dict[str, dict]) -> dict[str, object]:
             )
     del published
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=True, benchmark=False):
-        record["ours_python"] = timed(row, ours, row.batch, True, graph=False, runs=12)
-        record["ours_graph"] = timed(row, ours, row.batch, True, graph=True, runs=12)
+        record["ours_python"] = timed(row, ours, row.batch, True, graph=False, runs=row.runs)
+        record["ours_graph"] = timed(row, ours, row.batch, True, graph=True, runs=row.runs)
     return record | {"rival": row.rival} | verdict(record, row.needs, rate)
 
 

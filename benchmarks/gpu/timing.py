@@ -35,8 +35,9 @@ def graphed(step: Step) -> Step:
     return again
 
 
-def milliseconds(run: Callable[[], object], runs: int, warm: int = 3) -> list[float]:
-    for _ in range(warm):
+def milliseconds(run: Callable[[], object], runs: int) -> list[float]:
+    """The time of each of `runs` runs, after three that are not counted, or two where two are."""
+    for _ in range(min(3, runs)):
         run()
     times = []
     for _ in range(runs):
