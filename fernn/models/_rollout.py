@@ -4,8 +4,8 @@ Memory plan. Everything happens in the co-moving frame, where a state stays wher
 drive comes past it: state s of slice ν stands ψ_{s−1}(ν) behind the lab. So a convolution is read
 and written at the same place, and `_hopper.py` can do a whole step in one kernel. h_1 does not
 depend on ν, and neither does W ⋆ h_1: both are computed once, and the axis V opens at the second
-state. The states of all times lie in one buffer, and so do the decoder's activations; a halo
-buffer lives only until the next step has read it.
+state, as the outermost one. The states of all times lie in one buffer, and so do the decoder's
+activations; a halo buffer lives only until the next step has read it.
 
 Gradients stop at fed-back frames. So the decoder's backward pass, which would be many small
 launches, runs once over the images of all times, and the recurrence's follows it, from G to G, as
@@ -14,6 +14,7 @@ as many as make a large batch. The gradient of U is the sum of G over ν times t
 frame, that of a bias the same sum times ones.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -73,11 +74,11 @@ def _forecast(
 
     pixels = video.to(dtype).permute(1, 0, 3, 4, 2).flatten(2, 3)  # [T, B, H·W, C]
     patches[:frames] = pixels[:, :, taps].flatten(3)
-    ones = F.pad(patches.new_ones(1, *canvas, 1), (0, _PATCH - 1))
+    ones = _ones(patches, len(video), canvas)
     torch.clamp((patches[0] @ columns.T).view(first.shape), min=0, out=first)
-    halo = _step.fill_halo(first, _step.empty_halo(first, weight, 1, len(weight)))
-    halos = [_step.empty_halo(first, weight, len(shift), len(weight)) for _ in range(2)]
-    rooms = [_step.empty_halo(first, layers[0][0], 1, len(weight)) for _ in range(2)]
+    halo = _step.fill_halo(first, _room(first, weight))
+    halos = [_room(states[0], weight) for _ in range(2)]
+    rooms = [_room(first, layers[0][0]) for _ in range(2)]
     for t in range(1, times):  # from state t to state t + 1
         index = t - frames + ahead  # of the readout
         if t >= frames:
@@ -92,7 +93,7 @@ def _forecast(
         _comoving.advance(halo, weight, image, columns, at[t], *into, pool)
         halo = halos[t % 2]
         if index >= 0:
-            x = _step.fill_halo(readouts[now][:, None], rooms[0])
+            x = _step.fill_halo(readouts[now][None], rooms[0])
             for i, (layer, bias) in enumerate(layers[:-1]):
                 room = rooms[(i + 1) % 2]
                 _comoving.advance(
@@ -102,7 +103,8 @@ def _forecast(
             layer, bias = layers[-1]
             frame = _step.Frame(still, still)
             drive = bias[None, None, :, 0, None, None]
-            _step.forward(convolve(x, layer), drive, frame, "identity", out[index, :, None])
+            conv = convolve(x, layer).transpose(0, 1)
+            _step.forward(conv, drive, frame, "identity", out[index, :, None])
     return made  # type: ignore[no-any-return]  # a decorator hides the type
 
 
@@ -120,9 +122,9 @@ def _outputs(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Predictions [horizon, B, H, W, C'], and what the backward pass reads.
 
-    Patches [S, B, H·W, P] of the frames that S states saw, h_1 [B, 1, H, W, K], the other states
-    and their bits, the readouts and the indices of their maxima, the decoder's activations and
-    their bits; of the last time alone where nothing is kept.
+    Patches [S, B, H·W, P] of the frames that S states saw, h_1 [1, B, H, W, K], the other states
+    [S − 1, V, B, H, W, K] and their bits, the readouts and the indices of their maxima, the
+    decoder's activations and their bits; of the last time alone where nothing is kept.
     """
     batch, frames, channels, *canvas = video.shape
     times, width, layers = frames + horizon - ahead, len(kernel), len(decoder) // 2
@@ -131,13 +133,13 @@ def _outputs(
     def empty(*shape: int, dtype: torch.dtype = dtype) -> Tensor:
         return video.new_empty(shape, dtype=dtype)
 
-    states = empty(times - 1 if keep else 1, batch, len(shift), *canvas, width)
-    hidden = empty(layers - 1, horizon if keep else 1, batch, 1, *canvas, width)
+    states = empty(times - 1 if keep else 1, len(shift), batch, *canvas, width)
+    hidden = empty(layers - 1, horizon if keep else 1, 1, batch, *canvas, width)
     readouts = empty(hidden.shape[1], batch, *canvas, width)
     return (
         empty(horizon, batch, *canvas, channels + -channels % ALIGNED),
         empty(times, batch, canvas[0] * canvas[1], _reach(inner) * channels),
-        empty(batch, 1, *canvas, width),
+        empty(1, batch, *canvas, width),
         states,
         _step.empty_bits(states),
         readouts,
@@ -164,23 +166,20 @@ def _forecast_backward(
     hidden: Tensor,
     hidden_bits: Tensor,
 ) -> list[Tensor]:
-    dtype, times, steps = first.dtype, len(patches), len(states)
+    dtype, times, steps, canvas = first.dtype, len(patches), len(states), first.shape[2:4]
     grad_readouts, *grad_decoder = _decoder_backward(grad, decoder, readouts, hidden, hidden_bits)
-    at, adjoint = (
-        _comoving.positions(shift, times + ahead, first.shape[2:4]),
-        adjoint_of(kernel, dtype),
-    )
+    at, adjoint = _comoving.positions(shift, times + ahead, canvas), adjoint_of(kernel, dtype)
     grad_adjoint = torch.zeros_like(adjoint, dtype=torch.float32)
     grad_columns = torch.zeros_like(_columns(inner), dtype=torch.float32)
-    ring = _step.empty_halo(first, adjoint, len(shift), len(kernel))
-    several = max(2, min(steps, -(-_IMAGES // (len(first) * len(shift)))))
-    ring = ring.new_empty(several, *ring.shape)
+    several = max(2, min(steps, -(-_IMAGES // states.shape[1:3].numel())))
+    ring = states.new_empty(several, *_room(states[0], adjoint).shape)
     halo: Tensor | None = None
     for t in reversed(range(1, times)):  # G of state t + 1, to stand beside state t
         slot, index = (t - 2) % several, t - times + len(readouts)
         pool = _step.Pool(grad_readouts[index], args[index], at[t + ahead]) if index >= 0 else None
+        image = patches[t].unflatten(1, canvas)
         grad_columns += _comoving.retreat(
-            halo, adjoint, pool, bits[t - 1], at[t], patches[t], ring[slot]
+            halo, adjoint, pool, bits[t - 1], at[t], image, ring[slot]
         )
         halo = ring[slot]
         if slot == 0 and t > 1:
@@ -191,7 +190,7 @@ def _forecast_backward(
             ):
                 grad_adjoint += correlate(h.flatten(0, 1), g.flatten(0, 1), adjoint)
     assert halo is not None
-    one = halo.sum(1, keepdim=True)  # one slice of h_1 fed every ν, so it collects from every ν
+    one = halo.sum(0, keepdim=True)  # one slice of h_1 fed every ν, so it collects from every ν
     grad_adjoint += correlate(first, one, adjoint)
     grad_first = torch.ops.aten.threshold_backward(convolve(one, adjoint), first, 0)
     grad_columns += grad_first.flatten(0, 3).T @ patches[0].flatten(0, 1)
@@ -213,20 +212,19 @@ def _decoder_backward(
     grad: Tensor, decoder: list[Tensor], readouts: Tensor, hidden: Tensor, bits: Tensor
 ) -> list[Tensor]:
     """The gradients of the readouts and of each weight and bias, over all times at once."""
-    images = grad.flatten(0, 1)[:, None]  # [horizon·B, 1, H, W, C']
-    seen = [x.flatten(0, 1) for x in (readouts[:, :, None], *hidden)]
-    gradients = [images.sum((0, 1, 2, 3), dtype=torch.float32)[: len(decoder[-1])]]
-    halo = _step.fill_halo(images, _step.empty_halo(images, decoder[-2], 1, images.shape[4]))
-    still = torch.zeros(1, 2, dtype=torch.int32, device=grad.device)
+    horizon, batch, *canvas, _ = grad.shape  # times stand where the velocities of a state do
+    seen = [readouts, *(x[:, 0] for x in hidden)]
+    gradients = [grad.sum((0, 1, 2, 3), dtype=torch.float32)[: len(decoder[-1])]]
+    halo = _step.fill_halo(grad, _room(grad, decoder[-2]))
+    still, ones = grad.new_zeros(horizon, 2, dtype=torch.int32), _ones(grad, batch, canvas)
     for i in reversed(range(len(seen))):
         weight = _filled(decoder[2 * i])
         adjoint = adjoint_of(weight, grad.dtype)
         gradient = _unflip(correlate(seen[i], halo, adjoint).float())
         gradients.append(gradient[: len(decoder[2 * i])])
         if i > 0:
-            new = _step.empty_halo(seen[i], weight, 1, weight.shape[1])
-            on = bits[i - 1].flatten(0, 1)
-            gradients.append(_comoving.retreat(halo, adjoint, None, on, still, None, new)[:, 0])
+            new, on = _room(seen[i], weight), bits[i - 1][:, 0]
+            gradients.append(_comoving.retreat(halo, adjoint, None, on, still, ones, new)[:, 0])
             halo = new
     return [convolve(halo, adjoint).reshape(readouts.shape), *reversed(gradients)]
 
@@ -251,6 +249,16 @@ def _backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[object, ...]:
 
 
 _forecast.register_autograd(_backward, setup_context=_setup_context)
+
+
+def _room(h: Tensor, weight: Tensor) -> Tensor:
+    """An empty halo buffer of h [V, B, H, W, K] for a convolution like `weight`."""
+    return _step.empty_halo(h, weight, h.shape[1], h.shape[4])
+
+
+def _ones(like: Tensor, batch: int, canvas: Sequence[int]) -> Tensor:
+    """Patches that make a drive of a bias, and a bias' gradient of G: [B, H, W, P]."""
+    return F.pad(like.new_ones(batch, *canvas, 1), (0, _PATCH - 1))
 
 
 def _reach(kernel: Tensor) -> int:

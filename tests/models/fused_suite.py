@@ -15,7 +15,7 @@ from fernn.models import _fused, _rollout
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 # The interpreter multiplies no bfloat16, and is slow.
 HALVES = [torch.float16] if DEVICE == "cpu" else [torch.float16, torch.bfloat16]
-CANVAS = (4, 5) if DEVICE == "cpu" else (8, 12)
+BATCH, CANVAS = (3, (4, 5)) if DEVICE == "cpu" else (72, (8, 12))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_training_step_in_half_precision(
 ) -> None:
     """As near to float32 as plain torch is in that precision, up to a factor of two.
 
-    On a device the model has the channels and the canvas that the kernel for Hopper takes.
+    On a device the model has the channels, batch and canvas that the kernel for Hopper takes.
     """
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(0)
@@ -70,7 +70,7 @@ def test_a_training_step_in_half_precision(
         readout=readout,
         backend="lean",
     ).to(DEVICE)
-    video, target = (torch.rand(3, n, 1, *CANVAS, device=DEVICE) for n in (3, 2))
+    video, target = (torch.rand(BATCH, n, 1, *CANVAS, device=DEVICE) for n in (3, 2))
 
     def results(forward, *, half: bool) -> list[torch.Tensor]:
         with torch.autocast(DEVICE, dtype, enabled=half):

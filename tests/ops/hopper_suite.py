@@ -8,16 +8,17 @@ import torch
 from tolerances import TOLERANCE, error
 from torch import Tensor
 
+from fernn.ops.flow_step import _comoving, _hopper, _step
+from fernn.ops.flow_step._cudnn import kernel_of
+
 NEAR = TOLERANCE[torch.bfloat16]
 CASES = {
-    # B, V, C, canvas, size of the kernel: whole and broken blocks of images, and more than one wave
-    "one velocity": (16, 1, 128, (8, 12), 3),
-    "few images": (1, 3, 64, (12, 8), 3),
-    "many tiles": (9, 9, 128, (28, 28), 3),
-    "wide kernel": (2, 5, 64, (8, 16), 5),
+    # V, B, canvas: whole and broken blocks of images, few and many of one ν, more than one wave
+    "one velocity": (1, 64, (8, 12)),
+    "eight alike": (9, 8, (12, 8)),
+    "broken blocks": (5, 24, (5, 4)),
+    "many tiles": (9, 64, (28, 28)),
 }
-
-
 HALVES = [torch.bfloat16, torch.float16]
 
 
@@ -25,8 +26,22 @@ def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.randn(*shape, device="cuda").to(dtype)
 
 
+def shifts(slices: int, canvas: tuple[int, int]) -> Tensor:
+    return torch.stack([torch.randint(0, n, (slices,), device="cuda") for n in canvas], 1).int()
+
+
+def filled(h: Tensor) -> Tensor:
+    """The halo buffer of h [V, B, H, W, C]."""
+    weight = h.new_empty(1, 1, 3, 3)
+    return _step.fill_halo(h, _step.empty_halo(h, weight, h.shape[1], h.shape[4]))
+
+
 def poisoned(x: Tensor) -> Tensor:
     return torch.full_like(x, 7)
+
+
+def unpacked(bits: Tensor) -> Tensor:
+    return ((bits[..., None] >> torch.arange(8, device="cuda")) & 1).flatten(-2) > 0
 
 
 @pytest.fixture(autouse=True)
@@ -34,102 +49,93 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
-def unpacked(bits: Tensor) -> Tensor:
-    return ((bits[..., None] >> torch.arange(8, device="cuda")) & 1).flatten(-2) > 0
+def without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on the convolution of cuDNN and one kernel around it make the step."""
+    monkeypatch.setattr(_comoving, "_hopper", None)
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize("source", [64, 128])
 @pytest.mark.parametrize("name", CASES)
-def test_advance(name: str, dtype: torch.dtype) -> None:
-    from fernn.ops.flow_step import _hopper, _step
-    from fernn.ops.flow_step._cudnn import convolve, kernel_of
-
-    batch, slices, source, canvas, size = CASES[name]
-    h = random(batch, slices, *canvas, source, dtype=dtype)
-    weight = kernel_of(random(128, source, size, size) * 0.05, h.dtype)
-    halo = _step.fill_halo(h, _step.empty_halo(h, weight, slices, source))
+def test_advance(
+    name: str, source: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slices, batch, canvas = CASES[name]
+    halo = filled(random(slices, batch, *canvas, source, dtype=dtype))
+    weight = kernel_of(random(128, source, 3, 3) * 0.05, dtype)
     patches, columns = random(batch, *canvas, 16, dtype=dtype), random(128, 16, dtype=dtype)
-    drive = (patches.float() @ columns.float().T).permute(0, 3, 1, 2)[:, None]
-    at = torch.randint(0, min(canvas), (slices, 2), device="cuda").int()
-    state = random(batch, slices, *canvas, 128, dtype=dtype)
-    want = state, _step.empty_halo(state, weight, slices, 128), _step.empty_bits(state)
-    frame = _step.Frame(torch.zeros_like(at), at)
-    _step.forward(convolve(halo, weight), drive, frame, "relu", *want)
-    got = tuple(poisoned(x) for x in want)
-    assert _hopper.fits(halo, weight, columns, state)
-    _hopper.advance(halo, weight, patches, columns, at, *got)
-    assert error(got[0].float(), want[0].float(), norm=2) < NEAR
-    assert torch.equal(got[1], _step.fill_halo(got[0], poisoned(got[1])))
+    at, to = shifts(slices, canvas), shifts(slices, canvas)
+    state = random(slices, batch, *canvas, 128, dtype=dtype)
+    pool = _step.Pool(random(batch, *canvas, 128, dtype=dtype), at.new_empty(0), to)
+    pool = pool._replace(arg=poisoned(pool.value.to(torch.uint8)))
+    got = tuple(poisoned(x) for x in (state, filled(state), _step.empty_bits(state)))
+    want = tuple(torch.empty_like(x) for x in got)
+    assert _hopper.fits(halo, weight, patches, got[1])
+    _comoving.advance(halo, weight, patches, columns, at, *got, pool)
+    assert torch.equal(got[1], filled(got[0]))
     assert torch.equal(unpacked(got[2]), got[0] > 0)
-
-
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize("batch", [1, 5, 19])
-def test_one_image_of_patches_stands_for_all(batch: int, dtype: torch.dtype) -> None:
-    """As for a bias, whose patches are ones; here they differ from pixel to pixel."""
-    from fernn.ops.flow_step import _hopper, _step
-    from fernn.ops.flow_step._cudnn import convolve, kernel_of
-
-    canvas = (8, 12)
-    h = random(batch, 1, *canvas, 128, dtype=dtype)
-    weight = kernel_of(random(128, 128, 3, 3) * 0.05, dtype)
-    halo = _step.fill_halo(h, _step.empty_halo(h, weight, 1, 128))
-    patches, columns = random(1, *canvas, 16, dtype=dtype), random(128, 16, dtype=dtype)
-    drive = (patches.float() @ columns.float().T).permute(0, 3, 1, 2)[:, None]
-    still = torch.zeros(1, 2, device="cuda", dtype=torch.int32)
-    want = h.clone(), torch.empty_like(halo), _step.empty_bits(h)
-    _step.forward(convolve(halo, weight), drive, _step.Frame(still, still), "relu", *want)
-    got = tuple(poisoned(x) for x in want)
-    assert _hopper.fits(halo, weight, columns, h)
-    _hopper.advance(halo, weight, patches, columns, still, *got)
-    for mine, theirs in zip(got[0].float(), want[0].float(), strict=True):  # image by image
+    moved = torch.stack(
+        [h.roll(tuple(s), (1, 2)) for h, s in zip(got[0], to.tolist(), strict=True)]
+    )
+    assert torch.equal(pool.value, moved.amax(0))
+    assert torch.equal(moved.gather(0, pool.arg.long()[None])[0], pool.value)
+    without_it(monkeypatch)
+    _comoving.advance(halo, weight, patches, columns, at, *want)
+    for mine, theirs in zip(got[0].float(), want[0].float(), strict=True):  # ν by ν
         assert error(mine, theirs, norm=2) < NEAR
-    assert torch.equal(got[1], _step.fill_halo(got[0], poisoned(got[1])))
-    assert torch.equal(unpacked(got[2]), got[0] > 0)
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
-@pytest.mark.parametrize("lab", [True, False])
-def test_the_maximum_follows_the_kernel(lab: bool, dtype: torch.dtype) -> None:
-    """The step as the forecaster takes it: its pool reads the state that the kernel has written."""
-    from fernn.ops.flow_step import _comoving, _hopper, _step
-    from fernn.ops.flow_step._cudnn import kernel_of
-
-    batch, slices, canvas = 3, 5, (8, 12)
-    h = random(batch, slices, *canvas, 128, dtype=dtype)
-    weight = kernel_of(random(128, 128, 3, 3) * 0.05, dtype)
-    halo = _step.fill_halo(h, _step.empty_halo(h, weight, slices, 128))
-    patches, columns = random(batch, *canvas, 16, dtype=dtype), random(128, 16, dtype=dtype)
-    at, to = (torch.randint(0, 8, (slices, 2), device="cuda").int() for _ in range(2))
-    value = poisoned(h[:, 0].contiguous())
-    arg = poisoned(value.to(torch.uint8))
-    pool = _step.Pool(value, arg, None if lab else to)
-    state = poisoned(h)
-    assert _hopper.fits(halo, weight, columns, state)
-    into = state, torch.empty_like(halo), _step.empty_bits(h)
-    _comoving.advance(halo, weight, patches, columns, at, *into, pool)
-    moves = (at if lab else to).tolist()
-    moved = [state[:, v].roll(tuple(move), (1, 2)) for v, move in enumerate(moves)]
-    want = torch.stack(moved, 1)
-    assert torch.equal(value, want.amax(1))
-    assert torch.equal(want.gather(1, arg.long()[:, None])[:, 0], value)
-    assert (value > 0).any()
+@pytest.mark.parametrize("readout", [None, "lab", "ahead"])
+@pytest.mark.parametrize("name", CASES)
+def test_retreat(
+    name: str, readout: str | None, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slices, batch, canvas = CASES[name]
+    halo = filled(random(slices, batch, *canvas, 128, dtype=dtype))
+    adjoint = kernel_of(random(128, 128, 3, 3) * 0.05, dtype)
+    patches = random(batch, *canvas, 16, dtype=dtype)
+    at, to = shifts(slices, canvas), shifts(slices, canvas)
+    shape = slices, batch, *canvas, 128 // 8
+    bits = torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8)
+    pool = None
+    if readout is not None:
+        arg = torch.randint(0, slices, (batch, *canvas, 128), device="cuda").to(torch.uint8)
+        share = random(batch, *canvas, 128, dtype=dtype)
+        pool = _step.Pool(share, arg, to if readout == "ahead" else None)
+    got, want = poisoned(halo), torch.empty_like(halo)
+    assert _hopper.fits(halo, adjoint, patches, got)
+    columns = _comoving.retreat(halo, adjoint, pool, bits, at, patches, got)
+    inside = got[:, :, 1:-1, 1:-1].contiguous()
+    assert torch.equal(got, filled(inside))
+    assert not inside[~unpacked(bits)].any()
+    without_it(monkeypatch)
+    expected = _comoving.retreat(halo, adjoint, pool, bits, at, patches, want)
+    for mine, theirs in zip(got.float(), want.float(), strict=True):  # ν by ν
+        assert error(mine, theirs, norm=2) < NEAR
+    assert error(columns.float(), expected.float(), norm=2) < NEAR
 
 
 def test_kernel_leaves_the_rest_to_others() -> None:
-    from fernn.ops.flow_step import _hopper, _step
-    from fernn.ops.flow_step._cudnn import kernel_of
+    def fits(
+        channels: int = 128,
+        batch: int = 64,
+        canvas: tuple[int, int] = (8, 8),
+        slices: int = 2,
+        size: int = 3,
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> bool:
+        weight = kernel_of(torch.zeros(channels, 128, size, size, device="cuda"), dtype)
+        h = torch.zeros(2, batch, *canvas, 128, device="cuda", dtype=dtype)
+        new = _step.empty_halo(h, weight, batch, channels)
+        patches = torch.zeros(batch, *canvas, 16, device="cuda", dtype=dtype)
+        return _hopper.fits(new[:slices], weight, patches, new)
 
-    def fits(channels: int, canvas: tuple[int, int], slices: int, dtype: torch.dtype) -> bool:
-        h = torch.zeros(1, 2, *canvas, 128, device="cuda", dtype=dtype)
-        weight = kernel_of(torch.zeros(channels, 128, 3, 3, device="cuda"), dtype)
-        halo = _step.empty_halo(h, weight, slices, 128)
-        columns = torch.zeros(channels, 16, device="cuda", dtype=dtype)
-        return _hopper.fits(halo, weight, columns, h)
-
-    half = torch.bfloat16
-    assert fits(128, (8, 8), 2, half)
-    assert not fits(128, (8, 8), 2, torch.float32)
-    assert not fits(64, (8, 8), 2, half)
-    assert not fits(128, (10, 8), 2, half)
-    assert not fits(128, (8, 8), 1, half)
+    assert fits()
+    assert not fits(dtype=torch.float32)
+    assert not fits(channels=64)
+    assert not fits(canvas=(8, 10))
+    assert not fits(batch=65)
+    assert not fits(batch=24)
+    assert not fits(slices=1)
+    assert not fits(size=5)

@@ -55,13 +55,13 @@ def test_hopper_kernel_runs_in_the_triton_that_it_was_tested_with(
     monkeypatch.setattr("triton.__version__", version)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: (9, 0))
     halo = SimpleNamespace(
-        dtype=torch.bfloat16, shape=(1, 2, 10, 10, 128), is_cuda=True, device="cuda"
+        dtype=torch.bfloat16, shape=(2, 64, 10, 10, 128), is_cuda=True, device="cuda"
     )
-    weight, columns, h = (
+    weight, patches, new = (
         torch.empty(shape, device="meta")
-        for shape in [(128, 128, 3, 3), (128, 16), (1, 2, 8, 8, 128)]
+        for shape in [(128, 128, 3, 3), (64, 8, 8, 16), (2, 64, 10, 10, 128)]
     )
-    assert hopper.fits(halo, weight, columns, h) == taken
+    assert hopper.fits(halo, weight, patches, new) == taken
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,22 @@ def test_flow_pool(canvas: tuple[int, ...], velocities: int, channels: int) -> N
     assert torch.equal(*(gradients(out, (h,), grad)[0] for out in (got, want)))
 
 
+@pytest.mark.parametrize(("velocities", "channels"), [(5, 11), (1, 130)])
+def test_pool_winners(velocities: int, channels: int) -> None:
+    """One bit for every value of the states that the maximum was taken from."""
+    from fernn.ops.flow_pool import triton
+
+    canvas = 3, 5
+    arg = torch.randint(0, velocities, (2, *canvas, channels), device=DEVICE)
+    shift = shifts(velocities, 2)
+    bits = torch.full((velocities, 2, *canvas, -(-channels // 8)), 7, device=DEVICE)
+    table = (shift % torch.tensor(canvas, device=DEVICE)).int()
+    bits = triton.winners(arg.to(torch.uint8), table, bits.to(torch.uint8))
+    got = ((bits[..., None] >> torch.arange(8, device=DEVICE)) & 1).flatten(-2)[..., :channels]
+    won = [(arg == v).roll((-s).tolist(), (1, 2)) for v, s in enumerate(shift)]
+    assert torch.equal(got > 0, torch.stack(won))
+
+
 def test_flow_step_in_half_precision_under_autocast() -> None:
     from fernn.ops.flow_step import triton
 

@@ -84,7 +84,7 @@ def _advance_backward(
     velocities = len(shift)
     halo = _halo(grad, master.shape[-1])
     grad_drive = h.new_empty(h.shape[0], 1, *grad.shape[2:])
-    _step.backward(grad, None, out, _lab(shift), activation, halo, grad_drive)
+    _step.backward(grad.contiguous(), None, out, _lab(shift), activation, halo, grad_drive)
     if h.shape[1] < velocities:
         adjoint = _cudnn.adjoint_of(_merged(master, neighbours, h.dtype), h.dtype)  # [C, V·K, 3, 3]
         halo = halo.movedim(1, 3).flatten(3)[:, None]

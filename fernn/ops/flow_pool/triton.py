@@ -67,6 +67,27 @@ def _backward_kernel(
         tl.store(p_slice + o_h, tl.where(b_arg == i_v, b_grad, 0.0), mask=mask)
 
 
+@triton.jit
+def _winners_kernel(p_arg, p_shift, p_bits, B, V, H, W, K, BP: tl.constexpr, BK: tl.constexpr):
+    """The index of the maximum [B, H, W, K] → one bit for each value of a state [V, B, H, W, K]."""
+    i_b, i_p, i_k = program(H * W, BP)
+    b_q = i_p * BP + tl.arange(0, BP)
+    b_k = i_k * BK + tl.arange(0, BK)
+    mask = (b_q < H * W)[:, None] & (b_k < K)[None, :]
+    b_y, b_x = b_q // W, b_q % W
+    b_arg = tl.load(p_arg + (i_b * H * W + b_q)[:, None] * K + b_k[None, :], mask=mask, other=0)
+    b_arg = tl.reshape(b_arg.to(tl.int32), (BP, BK // 8, 8))
+    KB = (K + 7) // 8
+    b_kb = i_k * (BK // 8) + tl.arange(0, BK // 8)[None, :]
+    m_kb = (b_q < H * W)[:, None] & (b_kb < KB)
+    for i_v in range(V):
+        s_y, s_x = tl.load(p_shift + 2 * i_v), tl.load(p_shift + 2 * i_v + 1)
+        o_h = wrap(b_y - s_y, H) * W + wrap(b_x - s_x, W)
+        b_won = (b_arg == i_v).to(tl.int32) << tl.arange(0, 8)[None, None, :]
+        p_slice = p_bits + (i_v * tl.cast(B, tl.int64) + i_b) * H * W * KB
+        tl.store(p_slice + (o_h * KB)[:, None] + b_kb, tl.sum(b_won, 2).to(tl.uint8), mask=m_kb)
+
+
 def flow_pool(h: Tensor, shift: Tensor) -> Tensor:
     """As the reference, h [B, V, K, *X] in one or two dimensions; the result is channels-last."""
     image = h if h.ndim == 5 else h.unsqueeze(3)
@@ -83,6 +104,17 @@ def fill(h: Tensor, shift: Tensor, pooled: Tensor, arg: Tensor) -> None:
         _forward_kernel[grid](
             h, shift, pooled, arg, velocities, height, width, channels, *h.stride(), **options
         )
+
+
+def winners(arg: Tensor, shift: Tensor, bits: Tensor) -> Tensor:
+    """Fill bits [V, B, H, W, K/8], one for each value of a state: whether it was the maximum."""
+    velocities, batch, height, width, _ = bits.shape
+    grid, options = plan(batch, height, width, arg.shape[-1], velocities, maximum=False)
+    with device_of(arg):
+        _winners_kernel[grid](
+            arg, shift, bits, batch, velocities, height, width, arg.shape[-1], **options
+        )
+    return bits
 
 
 @operator("fernn::flow_pool")

@@ -1,4 +1,8 @@
-"""A step of ReLU in the co-moving frame, forward and back, by the kernels that suit the device."""
+"""A step of ReLU in the co-moving frame, forward and back, by the kernels that suit the device.
+
+States, halo buffers and bits are [V, B, H, W, K] here, velocities outermost: all samples of one ν
+meet the drive at the same shift, so that a box of them is one request to the memory engine.
+"""
 
 from collections.abc import Sequence
 
@@ -34,17 +38,16 @@ def advance(
 ) -> None:
     """h = ReLU(W ⋆ h_t + drive), its halo buffer, its bits, and its maximum over ν.
 
-    The drive is patches [B, H, W, P] times columns [K, P]. One image of patches stands for all, at
-    rest: a bias, where they are ones.
+    The drive is patches [B, H, W, P] times columns [K, P]: a bias, where they are ones.
     """
-    if _hopper is not None and _hopper.fits(halo, weight, columns, h):
+    if _hopper is not None and _hopper.fits(halo, weight, patches, new):
         _hopper.advance(halo, weight, patches, columns, at, h, new, bits)
         if pool is not None:
-            fill(h.permute(0, 1, 4, 2, 3), at if pool.to is None else pool.to, *pool[:2])
+            fill(h.permute(1, 0, 4, 2, 3), at if pool.to is None else pool.to, *pool[:2])
         return
     drive = (patches @ columns.T).permute(0, 3, 1, 2)[:, None]
-    frame = Frame(torch.zeros_like(at), at)
-    forward(convolve(halo, weight), drive, frame, "relu", h, new, bits, pool)
+    conv, h, new, bits = (x.transpose(0, 1) for x in (convolve(halo, weight), h, new, bits))
+    forward(conv, drive, Frame(torch.zeros_like(at), at), "relu", h, new, bits, pool)
 
 
 def retreat(
@@ -53,17 +56,17 @@ def retreat(
     pool: Pool | None,
     bits: Tensor,
     at: Tensor,
-    patches: Tensor | None,
+    patches: Tensor,
     new: Tensor,
 ) -> Tensor:
-    """Fill G of one state from that of the next; return the gradient of U's columns, or the bias.
+    """Fill G of one state from that of the next; return the gradient of the drive's columns.
 
-    `halo` is the next state's G, None for the last state. Without patches the drive was a bias.
+    `halo` is the next state's G, None for the last state.
     """
-    grad = None if halo is None else convolve(halo, adjoint)
-    summed = new.new_empty(len(new), 1, *bits.shape[2:4], new.shape[4])
+    if halo is not None and _hopper is not None and _hopper.fits(halo, adjoint, patches, new):
+        return _hopper.retreat(halo, adjoint, pool, bits, at, patches, new)
+    grad = None if halo is None else convolve(halo, adjoint).transpose(0, 1)
+    summed = new.new_empty(new.shape[1], 1, *bits.shape[2:4], new.shape[4])
     frame = Frame(torch.zeros_like(at), at)
-    backward(grad, pool, bits, frame, "relu", new, summed)
-    if patches is None:
-        return summed.sum((0, 1, 2, 3), dtype=torch.float32)[:, None]
-    return summed.flatten(0, 3).T @ patches.flatten(0, 1)
+    backward(grad, pool, bits.transpose(0, 1), frame, "relu", new.transpose(0, 1), summed)
+    return summed.flatten(0, 3).T @ patches.flatten(0, -2)

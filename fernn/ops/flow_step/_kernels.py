@@ -2,6 +2,7 @@
 
 Pointers are p_, blocks of a program b_, program ids i_, offsets o_, strides and shifts s_. B, V and
 K count samples, velocities and channels; a program owns BP pixels and BK channels of one sample.
+s_nb and s_nv count images: states, halo buffers and bits hold samples or velocities outermost.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator"
@@ -57,7 +58,7 @@ def halo_kernel(
 @triton.jit
 def forward_kernel(
     p_conv, p_drive, p_move, p_at, p_to, p_h, p_halo, p_bits, p_pool, p_arg,
-    V, H, W, K, s_cb, s_cv, s_db, s_dv, s_dk, s_dy, s_dx,
+    V, H, W, K, s_nb, s_nv, s_cb, s_cv, s_db, s_dv, s_dk, s_dy, s_dx,
     RY: tl.constexpr, RX: tl.constexpr, ACT: tl.constexpr, LIFTED: tl.constexpr,
     AHEAD: tl.constexpr, HALO: tl.constexpr, BITS: tl.constexpr, POOL: tl.constexpr,
     BP: tl.constexpr, BK: tl.constexpr,
@@ -99,7 +100,7 @@ def forward_kernel(
             b_e = tl.exp(-2 * tl.abs(b_h))
             b_t = (1 - b_e) / (1 + b_e)
             b_h = tl.where(b_h < 0, -b_t, b_t)
-        i_n = i_b * V + i_v
+        i_n = i_b * s_nb + i_v * s_nv
         b_o = b_h.to(p_h.dtype.element_ty)
         o_h = (h_y * W + h_x)[:, None]
         tl.store(p_h + i_n * H * W * K + o_h * K + b_k[None, :], b_o, mask=mask)
@@ -126,7 +127,7 @@ def forward_kernel(
 
 @triton.jit
 def backward_kernel(
-    p_grad, p_pool, p_arg, p_to, p_out, p_move, p_at, p_halo, p_grad_drive, V, H, W, K,
+    p_grad, p_pool, p_arg, p_to, p_out, p_move, p_at, p_halo, p_grad_drive, V, H, W, K, s_nb, s_nv,
     RY: tl.constexpr, RX: tl.constexpr, ACT: tl.constexpr, LIFTED: tl.constexpr,
     AHEAD: tl.constexpr, GRAD: tl.constexpr, POOL: tl.constexpr,
     BP: tl.constexpr, BK: tl.constexpr,
@@ -146,7 +147,7 @@ def backward_kernel(
     for i_v in range(V):
         h_y = wrap(b_y - tl.load(p_at + 2 * i_v), H)
         h_x = wrap(b_x - tl.load(p_at + 2 * i_v + 1), W)
-        i_n = i_b * V + i_v
+        i_n = i_b * s_nb + i_v * s_nv
         b_h = h_y * W + h_x
         o_h = i_n * H * W * K + (b_h * K)[:, None] + b_k[None, :]
         if GRAD:
@@ -172,7 +173,7 @@ def backward_kernel(
             b_t = tl.load(p_out + o_h, mask=mask, other=0.0).to(tl.float32)
             b_g *= 1 - b_t * b_t
         if LIFTED:
-            p_slice = p_grad_drive + i_n * H * W * K
+            p_slice = p_grad_drive + (i_b * V + i_v) * H * W * K
             tl.store(p_slice + o_p, b_g.to(p_grad_drive.dtype.element_ty), mask=mask)
         else:
             b_sum += b_g

@@ -69,7 +69,8 @@ def forward(
 ) -> None:
     """Fill h [B, V, H, W, K], its halo buffer, bits and pool from conv [B, 1 or V, H, W, K].
 
-    The drive is [B, 1 or V, K, H, W] or a bias [1, 1, K, 1, 1], in any layout.
+    The drive is [B, 1 or V, K, H, W] or a bias [1, 1, K, 1, 1], in any layout. Either B or V may be
+    outermost in memory, as in h in all that is filled with it.
     """
     batch, slices, height, width, channels = h.shape
     grid, options = plan(batch, height, width, channels, slices)
@@ -79,7 +80,7 @@ def forward(
         _kernels.forward_kernel[grid](
             conv, drive, *frame, _to(frame, pool),
             h, h if halo is None else halo, h if bits is None else bits,
-            *((h, h) if pool is None else pool[:2]), slices, height, width, channels,
+            *((h, h) if pool is None else pool[:2]), slices, height, width, channels, *_images(h),
             conv.stride(0), conv.stride(1) if conv.shape[1] > 1 else 0, *strides,
             RY=ry, RX=rx, ACT=ACTIVATIONS[activation], LIFTED=drive.shape[1] > 1,
             AHEAD=_ahead(pool), HALO=halo is not None, BITS=bits is not None,
@@ -98,7 +99,8 @@ def backward(
 ) -> None:
     """Fill G with its halo, [B, V, H + 2r, W + 2r, K], and the drive's gradient, [B, 1 or V, …].
 
-    `grad` is that of the state, `out` what σ' is read from: the bits for ReLU, else the state.
+    `grad` is that of the state, `out` what σ' is read from: the bits for ReLU, else the state. Both
+    lie as G does, whole images with B or V outermost.
     """
     batch, drives, height, width, channels = grad_drive.shape
     slices = halo.shape[1]
@@ -106,9 +108,10 @@ def backward(
     grid, options = plan(batch, height, width, channels, slices, maximum=False)
     with device_of(halo):
         _kernels.backward_kernel[grid](
-            halo if grad is None else grad.contiguous(),
+            halo if grad is None else grad,
             *((halo, halo) if pool is None else (pool.value.contiguous(), pool.arg)),
             _to(frame, pool), out, *frame, halo, grad_drive, slices, height, width, channels,
+            *_images(halo),
             RY=ry, RX=rx, ACT=ACTIVATIONS[activation], LIFTED=drives > 1,
             AHEAD=_ahead(pool), GRAD=grad is not None, POOL=pool is not None, **options,
         )  # fmt: skip
@@ -117,6 +120,12 @@ def backward(
 def empty_bits(h: Tensor) -> Tensor:
     """Room for one bit per value of h, eight channels a byte."""
     return h.new_empty(*h.shape[:-1], -(-h.shape[-1] // 8), dtype=torch.uint8)
+
+
+def _images(x: Tensor) -> tuple[int, int]:
+    """How many images of x [B, V, H, W, K] lie from one sample, and one velocity, to the next."""
+    size = x.shape[2:].numel()
+    return x.stride(0) // size, x.stride(1) // size
 
 
 def _ahead(pool: Pool | None) -> bool:

@@ -72,7 +72,7 @@ def _advance_backward(
     adjoint = adjoint_of(kernel, h.dtype)
     halo = _step.empty_halo(h, kernel, len(shift), len(kernel))
     frame = _step.Frame(shift, torch.zeros_like(shift))
-    _step.backward(grad, None, out, frame, activation, halo, grad_drive)
+    _step.backward(grad.contiguous(), None, out, frame, activation, halo, grad_drive)
     gradient = correlate(h, halo, adjoint).float().transpose(0, 1).flip(2, 3)
     return convolve(halo, adjoint), gradient.contiguous(), grad_drive
 
