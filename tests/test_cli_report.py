@@ -65,10 +65,17 @@ def test_table_in_every_form(tmp_path, invoke):
     assert invoke("table", "table1", "--runs", tmp_path).exit_code == 0
 
 
+def test_table_names_the_changes_of_a_run(run, invoke, tmp_path):
+    result = invoke("table", "1", "--runs", tmp_path / "runs")
+    assert "left out" not in result.output
+    assert "data.test_size=2" in result.output
+
+
 def test_table_says_which_runs_it_left_out(run, invoke, tmp_path):
+    (run / runs.RECORD).write_text("{")
     result = invoke("table", "1", "--runs", tmp_path / "runs")
     assert "left out" in result.output
-    assert "data.test_size" in result.output
+    assert str(run) in result.output
 
 
 def test_figure_is_drawn_and_lists_what_is_missing(tmp_path, invoke):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from fernn import cli
 from fernn.cli import train as commands
 from fernn.experiments import progress, runs
-from fernn.experiments.recipes import find, recipes
+from fernn.experiments.recipes import changed, find, recipes
 
 NAME = "table1/translation/fernn-v2-transported"
 TINY = [
@@ -29,6 +29,10 @@ TINY = [
     "training.batch_size=4",
     "training.epochs=2",
 ]
+
+
+def _folder(out, seed=0):
+    return runs.folder(out, changed(find(NAME, "quick"), TINY), seed)
 
 
 @pytest.fixture
@@ -64,7 +68,7 @@ def test_train_then_show(train, invoke, tmp_path):
     assert result.exit_code == 0, result.output
     assert "epoch 2/2" in result.output
     assert "test mse" in result.output
-    run = runs.folder(tmp_path, find(NAME, "quick"), 1)
+    run = _folder(tmp_path, 1)
     assert json.loads((run / "record.json").read_text())["recipe"]["training"]["epochs"] == 2
     shown = invoke("show", str(run))
     assert shown.exit_code == 0, shown.output
@@ -334,10 +338,51 @@ def test_processes_of_one_run_stay_together(monkeypatch, invoke, trained, tmp_pa
     assert (quiet.exit_code, quiet.output) == (0, "")
 
 
+def test_a_changed_recipe_lies_beside_the_plain_one(train, invoke, tmp_path):
+    assert train().exit_code == 0
+    assert train("--set", "training.epochs=1").exit_code == 0
+    folders = {path.parent.parent.name for path in tmp_path.rglob("record.json")}
+    assert len(folders) == 2
+    assert not runs.folder(tmp_path, find(NAME, "quick"), 0).exists()
+    shown = invoke("table", "1", "--runs", str(tmp_path), "--json")
+    rows = [row for row in json.loads(shown.output)["rows"] if row["n"]]
+    (two, one) = sorted((row["changes"] for row in rows), key=len)
+    assert [*set(one) - set(two)] == ["training.epochs=1"]  # two are what the recipe has
+    run = str(_folder(tmp_path))
+    assert invoke("evaluate", run, "--device", "cpu").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ([], "quick"),
+        (["training.epochs=3"], "training.epochs=3"),
+        (["training.epochs=3", "data.horizon=6"], "data.horizon=6,training.epochs=3"),
+    ],
+)
+def test_the_folder_of_a_changed_recipe_says_what_was_changed(settings, name, tmp_path):
+    recipe = changed(find(NAME, "quick"), settings)
+    assert runs.folder(tmp_path, recipe, 0).parent.name == name
+    again = changed(recipe, [*reversed(settings)])
+    assert runs.folder(tmp_path, again, 0) == runs.folder(tmp_path, recipe, 0)
+
+
+def test_folders_of_changed_recipes_are_short_plain_and_never_shared(tmp_path):
+    flows = [
+        f"options.flow=Translation(velocities=[(0, {speeds}), (1, 1)])"
+        for speeds in (1, -1, "0), (0, 1")
+    ] + [f"options.flow=Translation(radius={radius})" for radius in (1, 2)]
+    recipe = find(NAME, "quick")
+    names = [runs.folder(tmp_path, changed(recipe, [*TINY, flow]), 0).parent.name for flow in flows]
+    assert len(set(names)) == len(flows)
+    assert all(re.fullmatch(r"[\w.,=+-]{1,80}", name) for name in names)
+
+
 def test_reproduce_leaves_a_run_of_other_settings_alone(train, invoke, tmp_path):
     assert train().exit_code == 0
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
     folder = runs.folder(tmp_path, find(NAME, "quick"), 0)
+    _folder(tmp_path).rename(folder)  # as before changed recipes had folders of their own
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
     assert folder / "record.json" in before
     result = invoke("reproduce", NAME, "--scale", "quick", "--seeds", "1", "--out", str(tmp_path))
     # The run there was trained with other settings, which is refused, not overwritten.

@@ -65,9 +65,8 @@ class Batch:
     def _train(self, job: Job, options: Mapping[str, Any]) -> None:
         from fernn.experiments.train import DivergedError
 
-        place = search.place(self.out, job.recipe, job.trial)
         try:
-            record = self.run(job.trial, job.seed, place, **options)
+            record = self.run(job.trial, job.seed, self.out, **options)
             if record is not None:  # the first process alone has it
                 self.losses[job.label] = record["val_loss"]
         except DivergedError as error:
@@ -79,7 +78,7 @@ class Batch:
         except (ValueError, OSError) as error:
             if not self.alone:
                 raise  # the other processes are inside this run and would not follow to the next
-            if _is_held(runs.folder(place, job.trial, job.seed)):
+            if _is_held(runs.folder(self.out, job.trial, job.seed)):
                 self.elsewhere.append(job)
                 self._say("being trained elsewhere; left for later")
             else:

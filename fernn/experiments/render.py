@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 
-_BROKEN = ("recipe", "epochs", "precision", "hardware")  # columns that may break lines
+_BROKEN = ("model", "recipe", "epochs", "precision", "hardware")  # columns that may break lines
 
 
 def to_rich(table: Table) -> "RichTable":

@@ -4,22 +4,17 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fernn.experiments import search
-from fernn.experiments.recipes import SCALES, Recipe, from_json, recipes
+from fernn.experiments.recipes import SCALES, changes, from_json, recipes
 from fernn.experiments.runs import RECORD, RUNS
 
 KTH = "kth"
 _RATE = "training.learning_rate"
-_ABOUT = (
-    "published",
-    "seeds",
-    "rates",
-)  # what a recipe says of itself without an effect on the run
 
 
 @dataclass(frozen=True)
@@ -28,6 +23,8 @@ class Result:
 
     folder: Path
     record: dict[str, Any] = field(repr=False)
+    changes: tuple[str, ...] = ()
+    """What its recipe had that the recipe of this name has not, as `--set` takes it."""
 
     @property
     def name(self) -> str:
@@ -94,15 +91,20 @@ class Result:
 
 @dataclass(frozen=True)
 class Results:
-    """All results below a folder, and those left out, each with the reason: records that cannot be
-    read, and runs whose recipe was changed, which are no row of any table."""
+    """All results below a folder: those of the recipes as they are, those of changed ones, which
+    are never taken for them, and what is left out, each with the reason."""
 
     found: tuple[Result, ...]
     left_out: tuple[str, ...] = ()
+    changed: tuple[Result, ...] = ()
 
     def named(self, name: str, scale: str | None = None) -> list[Result]:
         """The runs of one recipe, by scale and seed."""
         return [r for r in self.found if r.name == name and scale in (None, r.scale)]
+
+    def changed_from(self, name: str, scale: str | None = None) -> list[Result]:
+        """The runs of recipes that were changed from one."""
+        return [r for r in self.changed if r.name == name and scale in (None, r.scale)]
 
     def names(self, prefix: str = "") -> list[str]:
         """The recipes that have results, below a prefix such as "table1/rotation/", in order."""
@@ -125,52 +127,51 @@ def load(runs: Path = RUNS) -> Results:
     known = recipes()
     for path in sorted(runs.rglob(RECORD)):
         try:
-            result = Result(path.parent, json.loads(path.read_text(encoding="utf-8")))
-            changes: list[str] = []
-            if result.name in known:
-                recipe = known[result.name].at(result.scale)
+            record = json.loads(path.read_text(encoding="utf-8"))
+            made: tuple[str, ...] = ()
+            if record["name"] in known:
+                recipe = known[record["name"]].at(record["scale"])
                 picked = search.chosen(runs, recipe)
-                changes = _changes(result.record["recipe"], picked or recipe)
-                if picked is not None and [c.split()[0] for c in changes] == [_RATE]:
+                had = from_json(record["recipe"])
+                made = changes(had, picked or recipe)
+                rate = had.training.learning_rate
+                if picked and made == (f"{_RATE}={rate}",) and rate in recipe.rates:
                     continue  # a trial of the search that another rate won
+            result = Result(path.parent, record, made)
             _ = result.seed
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             left_out.append(f"{path} cannot be read: {type(error).__name__}: {error}")
             continue
-        if changes:
-            left_out.append(f"{path.parent} is of a changed recipe: {', '.join(changes)}")
-        else:
-            found.append(result)
+        found.append(result)
     order = {name: place for place, name in enumerate((*known, *SCALES))}
     last = len(order)  # for recipes that are not this package's own
-    found.sort(key=lambda r: (order.get(r.name, last), r.name, order.get(r.scale, last), r.seed))
+    found.sort(
+        key=lambda r: (
+            *(order.get(r.name, last), r.name, order.get(r.scale, last)),
+            *(r.changes, r.seed),
+        )
+    )
     alike = _alike(found, left_out)
-    return Results(tuple(alike), tuple(left_out))
+    return Results(
+        tuple(r for r in alike if not r.changes),
+        tuple(left_out),
+        tuple(r for r in alike if r.changes),
+    )
 
 
 def _alike(found: Iterable[Result], left_out: list[str]) -> list[Result]:
     """Each run once, and the seeds of a row on the same data; what is left out is told."""
-    runs: dict[tuple[str, str, int], Result] = {}
-    data: dict[tuple[str, str], Any] = {}
+    runs: dict[tuple[object, ...], Result] = {}
+    data: dict[tuple[object, ...], Any] = {}
     for r in found:
-        first = runs.setdefault((r.name, r.scale, r.seed), r)
-        used, usual = r.record.get("data"), data.setdefault((r.name, r.scale), r.record.get("data"))
+        row, used = (r.name, r.scale, r.changes), r.record.get("data")
+        first, usual = runs.setdefault((*row, r.seed), r), data.setdefault(row, used)
         if first is not r:
             left_out.append(f"{r.folder} is the same run as {first.folder}")
         elif used != usual:
             left_out.append(f"{r.folder} is on {used} and the other seeds on {usual}")
-            del runs[r.name, r.scale, r.seed]
+            del runs[(*row, r.seed)]
     return list(runs.values())
-
-
-def _changes(recorded: Mapping[str, Any], recipe: Recipe) -> list[str]:
-    """Which settings a run had that are not its recipe's; one it did not know has its default."""
-    had, has = from_json(recorded).settings(), recipe.settings()
-    return [
-        f"{key} {had.get(key)!r} instead of {has.get(key)!r}"
-        for key in dict.fromkeys((*had, *has))
-        if had.get(key) != has.get(key)
-    ]
 
 
 def load_one(folder: Path) -> Result:

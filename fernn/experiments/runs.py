@@ -1,6 +1,7 @@
 """Run folders: where a run keeps its recipe, curve, checkpoints, best weights and record.
 
-RUNS/<recipe name>/<scale>/seed-<n>/
+RUNS/<recipe name>/<scale>/seed-<n>/                      the recipe as it is
+RUNS/<recipe name>/<scale>/training.epochs=3/seed-<n>/    the recipe with something changed
     recipe.json          the complete recipe
     curve.jsonl          a line each validation
     checkpoints/         where to go on from; see `checkpoint`
@@ -9,7 +10,9 @@ RUNS/<recipe name>/<scale>/seed-<n>/
     record.json          what the finished run measured
 """
 
+import hashlib
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,19 +21,43 @@ from typing import Any
 from fernn import _check
 from fernn._files import part_pattern, written_whole
 from fernn.experiments import records
-from fernn.experiments.recipes import Recipe, differences, from_json, to_json
+from fernn.experiments.recipes import Recipe, changes, differences, from_json, original, to_json
 
 RUNS = Path("out/runs")
 RECIPE, CURVE, BEST, RECORD = "recipe.json", "curve.jsonl", "best.safetensors", "record.json"
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 _LOCK = ".lock"
+_LONGEST = 80  # characters of a folder's name; file systems take 255 bytes
 _ABOUT = ("published", "seeds", "rates")  # what a recipe says of itself without an effect on a run
 
 
+def home(runs: str | Path, recipe: Recipe) -> Path:
+    """The folder of all runs of a recipe at a scale, changed ones too."""
+    return Path(runs) / recipe.name / recipe.scale
+
+
 def folder(runs: str | Path, recipe: Recipe, seed: int) -> Path:
-    """The folder of one run of a recipe."""
+    """The folder of one run of a recipe; a changed recipe has its own, beside the plain one's."""
     _check.count("seed", seed, least=0)
-    return Path(runs) / recipe.name / recipe.scale / f"seed-{seed}"
+    plain = original(recipe)
+    made = () if plain is None else changes(recipe, plain)
+    return home(runs, recipe) / _slug(made) / f"seed-{seed}"
+
+
+def _slug(made: tuple[str, ...]) -> str:
+    """Changes as the name of a folder. Two never share one: what is lost in it is in a digest.
+
+    >>> _slug(("training.epochs=3", "training.schedule=constant"))
+    'training.epochs=3,training.schedule=constant'
+    >>> _slug(("options.flow=Translation(radius=1)",))
+    'options.flow=Translation-radius=1-b697df30'
+    """
+    whole = ",".join(made)
+    safe = re.sub(r"[^\w.,=+-]+", "-", whole, flags=re.ASCII).strip("-")
+    if safe == whole and len(whole) <= _LONGEST:
+        return whole
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:8]
+    return f"{safe[: _LONGEST - 9]}-{digest}"
 
 
 def begin(run: Path, recipe: Recipe) -> dict[str, Any] | None:

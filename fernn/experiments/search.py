@@ -1,7 +1,7 @@
 """The learning rate chosen on validation: trials of every rate, and a record of the choice.
 
 A trial is an ordinary run, with its seed, checkpoints and record, so it goes on after a kill and is
-not repeated. Trials at a recipe's own rate lie where its runs lie, the others below `search/`. The
+not repeated, and at another rate than the recipe's own it lies where a changed recipe lies. The
 choice, in `choice.json` beside the recipe's runs, is the rate of the lowest mean over seeds of the
 best validation loss; tables and figures then take the runs at that rate. Nothing of the test split
 is looked at.
@@ -16,20 +16,13 @@ from typing import Any
 from fernn.experiments import records, runs
 from fernn.experiments.recipes import Recipe
 
-CHOICE, TRIALS = "choice.json", "search"
+CHOICE = "choice.json"
 
 
 def trials(recipe: Recipe) -> tuple[Recipe, ...]:
     """The recipe at each rate that it chooses from, or alone where it has none to choose from."""
     rates = recipe.rates or (recipe.training.learning_rate,)
     return tuple(recipe.but(training={"learning_rate": rate}) for rate in rates)
-
-
-def place(out: Path, recipe: Recipe, trial: Recipe) -> Path:
-    """The folder of runs that a trial of the recipe belongs to."""
-    rate = trial.training.learning_rate
-    own = rate == recipe.training.learning_rate
-    return out if own else out / TRIALS / f"learning-rate-{rate:g}"
 
 
 def choose(
@@ -79,4 +72,4 @@ def chosen(out: Path, recipe: Recipe) -> Recipe | None:
 
 
 def _path(out: Path, recipe: Recipe) -> Path:
-    return runs.folder(out, recipe, 0).parent / CHOICE
+    return runs.home(out, recipe) / CHOICE

@@ -1,15 +1,17 @@
 """The paper's tables from records alone: its value, ours, and what is missing, side by side.
 
 Rows measured on other clips than KTH's have tables of their own, such as "2-actions", without the
-paper's column: the paper's numbers are KTH's.
+paper's column: the paper's numbers are KTH's. A changed recipe is a row of its own below the one it
+was changed from, labelled with the change and without a number of the paper's.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fernn.experiments import paper
 from fernn.experiments.nearest import nearest
+from fernn.experiments.numerals import duration, number_text
 from fernn.experiments.recipes import SCALES, recipes
 from fernn.experiments.results import Result, Results, mean_and_spread
 
@@ -44,6 +46,7 @@ COLUMNS: tuple[str, ...] = (
 _FOLDABLE = ("scale", "epochs", "precision", "hardware")
 _RATIO = "ours / paper"
 _METRICS = {paper.MSE: "test_mse", paper.ACCURACY: "accuracy"}
+_LABELLED = 36  # characters of changes in a label; all of them are in a note then
 MISSING = "missing"
 NONE = "–"
 
@@ -108,11 +111,14 @@ def table(key: str, results: Results, *, scale: str | None = None) -> Table:
     rows: list[Row] = []
     for line in _lines(number, results, stand_in):
         runs = [r for r in results.named(line.recipe, scale) if r.stand_in == stand_in]
-        scales: list[str | None] = [s for s in SCALES if any(r.scale == s for r in runs)]
-        rows += [
-            _row(line, s, [r for r in runs if r.scale == s], without_paper)
-            for s in scales or [scale]
-        ]
+        others = results.changed_from(line.recipe, scale)
+        changed = [r for r in others if r.stand_in == stand_in]
+        scales = [s for s in SCALES if any(r.scale == s for r in (*runs, *changed))]
+        for s in scales or (scale,):
+            rows.append(_row(line, s, [r for r in runs if r.scale == s], without_paper))
+            for made in dict.fromkeys(r.changes for r in changed if r.scale == s):
+                alike = [r for r in changed if (r.scale, r.changes) == (s, made)]
+                rows.append(_row(line.but(made), s, alike, without_paper))
     columns = COLUMNS
     title = _TITLES[number]
     notes = ["mean ± standard deviation over seeds"]
@@ -127,6 +133,11 @@ def table(key: str, results: Results, *, scale: str | None = None) -> Table:
         ]
     elif any(row.data["scale"] == "quick" for row in rows):
         notes += ["quick runs are another, smaller task: no ratio"]
+    notes += [
+        f"{row.data['model']}: {', '.join(row.data['changes'])}"
+        for row in rows
+        if row.data["model"].endswith("…")
+    ]
     notes += [
         f"{row.data['model']}: no seed {', '.join(map(str, row.data['missing_seeds']))}"
         for row in rows
@@ -145,6 +156,14 @@ class _Line:
     unit: str
     seeds: int
     reported: paper.Value | None
+    changes: tuple[str, ...] = ()
+
+    def but(self, changes: tuple[str, ...]) -> "_Line":
+        """The row of a changed recipe, which the paper does not have."""
+        made = ", ".join(changes)
+        short = made if len(made) <= _LABELLED else f"{made[: _LABELLED - 1]}…"
+        label = f"{self.label}, {short}"
+        return replace(self, label=label, reported=None, changes=changes)
 
 
 def _lines(number: str, results: Results, stand_in: bool) -> list[_Line]:
@@ -163,7 +182,8 @@ def _lines(number: str, results: Results, stand_in: bool) -> list[_Line]:
         about = None if stand_in else value
         seeds = known[base].seeds if base in known else value.seeds or 1
         lines.append(_Line(base, section, value.row, value.unit, seeds, about))
-        for name in results.names(base):
+        changed = (r.name for r in results.changed if r.name.startswith(base))
+        for name in dict.fromkeys((*results.names(base), *changed)):
             if name == base or paper.base(name, bases) != base:
                 continue
             variant = name.removeprefix(base).strip("-/").replace("-", " ")
@@ -179,7 +199,8 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
     numbers = {r.seed: r.number(_METRICS[line.unit]) for r in runs}
     known = {seed: number for seed, number in numbers.items() if number is not None}
     mean, spread = mean_and_spread(list(known.values())) if known else (None, None)
-    wanted = max([r.seeds for r in runs] or [line.seeds])
+    # How many seeds a changed recipe shall have is for whoever changed it to say.
+    wanted = 0 if line.changes else max([r.seeds for r in runs] or [line.seeds])
     absent = [seed for seed in range(wanted) if seed not in known]
     # A quick run has a smaller canvas, fewer digits and a smaller V: its ratio would say nothing.
     ratio = None
@@ -189,6 +210,7 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
         "section": line.section,
         "recipe": line.recipe,
         "model": line.label,
+        "changes": line.changes,
         "unit": line.unit,
         "paper": None if value is None else {"mean": value.mean, "spread": value.spread},
         "ours": None if mean is None else {"mean": mean, "spread": spread},
@@ -276,34 +298,8 @@ def _cost_row(name: str, scale: str, runs: Sequence[Result]) -> Row:
         NONE if flops is None else f"{flops / 1e9:.3g}",
         NONE if speed is None else f"{speed:.3g}",
         NONE if memory is None else f"{memory / 2**30:.2f}",
-        NONE if seconds is None else _duration(seconds),
+        NONE if seconds is None else duration(seconds),
         ", ".join(precision),
         ", ".join(hardware),
     )
     return Row(f"scale: {scale}", cells, data | {"section": f"scale: {scale}"})
-
-
-def _duration(seconds: float) -> str:
-    """A time that a person can read.
-
-    >>> _duration(5400), _duration(90)
-    ('1.5 h', '1.5 min')
-    """
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
-
-
-def number_text(mean: float, spread: float | None, unit: str, *, digits: int = 1) -> str:
-    """A mean with its spread, as the paper writes them.
-
-    >>> number_text(1.5e-4, 2e-5, "mse"), number_text(0.716, 0.04, "accuracy")
-    ('1.5e-4 ± 2e-5', '0.716 ± 0.040')
-    """
-    if unit == paper.ACCURACY:
-        return f"{mean:.3f}" + ("" if spread is None else f" ± {spread:.3f}")
-    text = _scientific(mean, digits)
-    return text if spread is None else f"{text} ± {_scientific(spread, digits - 1)}"
-
-
-def _scientific(value: float, digits: int) -> str:
-    mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
-    return f"{mantissa}e{int(exponent)}"

@@ -45,7 +45,8 @@ def _assert_equal(one, other, tolerance=0.0):
 def test_a_run_leaves_everything_that_a_table_needs(tiny, tmp_path):
     record = train.train(tiny, seed=3, out=tmp_path, device="cpu")
     run = runs.folder(tmp_path, tiny, 3)
-    assert run == tmp_path / tiny.name / "quick" / "seed-3"
+    assert run.is_relative_to(tmp_path / tiny.name / "quick")
+    assert run.name == "seed-3"
     assert json.loads((run / "record.json").read_text()) == record
     assert from_json(json.loads((run / "recipe.json").read_text())) == tiny
     assert from_json(record["recipe"]) == tiny
@@ -82,9 +83,10 @@ def test_a_finished_run_is_not_trained_again(tiny, tmp_path):
 
 
 def test_another_recipe_in_the_same_folder_is_refused(tiny, tmp_path):
-    runs.begin(runs.folder(tmp_path, tiny, 0), tiny)
-    with pytest.raises(ValueError, match=r"training.epochs: 2 and 3\nUse another --out"):
-        train.train(tiny.but(training={"epochs": 3}), out=tmp_path, device="cpu")
+    # As where the package's own recipe has changed since.
+    runs.begin(runs.folder(tmp_path, tiny, 0), tiny.but(training={"epochs": 3}))
+    with pytest.raises(ValueError, match=r"training.epochs: 3 and 2\nUse another --out"):
+        train.train(tiny, out=tmp_path, device="cpu")
 
 
 def test_what_a_killed_process_was_writing_is_removed(tiny, tmp_path):

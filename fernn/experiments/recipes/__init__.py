@@ -1,10 +1,13 @@
 """Recipes: a complete, frozen configuration for every row of every table and figure."""
 
 import difflib
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 
 from fernn.experiments.recipes import _clips, _rotation, _translation, _wrapper
 from fernn.experiments.recipes._base import SCALES, Data, Published, Recipe, Training
-from fernn.experiments.recipes._codec import changed, differences, from_json, to_json
+from fernn.experiments.recipes._codec import changed, changes, differences, from_json, to_json
 
 __all__ = [
     "SCALES",
@@ -13,9 +16,11 @@ __all__ = [
     "Recipe",
     "Training",
     "changed",
+    "changes",
     "differences",
     "find",
     "from_json",
+    "original",
     "recipes",
     "to_json",
 ]
@@ -27,6 +32,11 @@ def recipes() -> dict[str, Recipe]:
     >>> [name for name in recipes() if name.startswith("table4")]
     ['table4/grnn', 'table4/fernn-v2', 'table4/fernn-v2-mixing', 'table4/fernn-v2-mixing-near']
     """
+    return dict(_every())
+
+
+@cache
+def _every() -> Mapping[str, Recipe]:
     made = (*_translation.every(), *_rotation.every(), *_clips.every(), *_wrapper.every())
     order = ("table", "fig", "larger", "runtime", "wrapper")
     rank = {
@@ -34,7 +44,7 @@ def recipes() -> dict[str, Recipe]:
         for recipe in made
     }
     listed = sorted(made, key=lambda recipe: (rank[recipe.name], recipe.name.partition("/")[0]))
-    return {recipe.name: recipe for recipe in listed}
+    return MappingProxyType({recipe.name: recipe for recipe in listed})
 
 
 def find(name: str, scale: str = "paper") -> Recipe:
@@ -47,3 +57,9 @@ def find(name: str, scale: str = "paper") -> Recipe:
             f"`recipe` must be one of those that `fernn list` shows, got {name!r}.{hint}"
         )
     return known[name].at(scale)
+
+
+def original(recipe: Recipe) -> Recipe | None:
+    """The recipe that this one is, or was changed from; None for a name that nobody has."""
+    known = _every().get(recipe.name)
+    return None if known is None else known.at(recipe.scale)

@@ -71,6 +71,24 @@ def changed(recipe: Recipe, settings: Iterable[str]) -> Recipe:
     return recipe
 
 
+def changes(recipe: Recipe, since: Recipe) -> tuple[str, ...]:
+    """The settings that make the one recipe of the other, as `--set` takes them.
+
+    A model's default is no change, nor is a setting that an older recipe did not know.
+
+    >>> from fernn.experiments.recipes import find
+    >>> recipe = find("table1/translation/fernn-v2", "quick")
+    >>> changes(changed(recipe, ["options.flow=Translation(radius=1)"]), recipe)
+    ('options.flow=Translation(radius=1)',)
+    """
+    has, had = recipe.settings(), since.settings()
+    return tuple(
+        f"{key}={has.get(key)}"
+        for key in dict.fromkeys((*had, *has))
+        if has.get(key) != had.get(key)
+    )
+
+
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Where two recipes in JSON differ, a line each: `training.epochs: 3 and 50`."""
     flat, against = _flat(one), _flat(other)
