@@ -295,7 +295,7 @@ def _held_for(monkeypatch, turns):
     @contextlib.contextmanager
     def held(run):
         if run.name == "seed-0" and asked.count(0) <= turns:
-            raise ValueError(f"{run}, which another process is training")
+            raise runs.HeldError(f"{run}, which another process is training")
         yield
 
     monkeypatch.setattr("fernn.experiments.train.train", train)

@@ -78,7 +78,7 @@ class Batch:
         except (ValueError, OSError) as error:
             if not self.alone:
                 raise  # the other processes are inside this run and would not follow to the next
-            if _is_held(runs.folder(self.out, job.trial, job.seed)):
+            if isinstance(error, runs.HeldError):
                 self.elsewhere.append(job)
                 self._say("being trained elsewhere; left for later")
             else:
@@ -126,17 +126,6 @@ class Batch:
     def _say(self, line: str, *, markup: bool = True) -> None:
         if self.tells:
             console.print(line, markup=markup, highlight=False, soft_wrap=True)
-
-
-def _is_held(run: Path) -> bool:
-    """Whether another process is training this run."""
-    try:
-        with runs.held(run):
-            return False
-    except ValueError:
-        return True
-    except OSError:  # a folder that cannot be written to is held by nobody
-        return False
 
 
 def _is_first() -> bool:

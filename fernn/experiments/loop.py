@@ -87,6 +87,7 @@ class Loop:
             self.module, optimizer, self.stepper.scaler, fabric.device, self.progress
         )
         self.save_seconds, self._saved = 60 * save_minutes, time.monotonic()
+        self._failing: dict[str, object] = {}  # what cannot be written at the moment, and why
         self._board = Board(folder / runs.BOARD, report.say) if fabric.is_global_zero else None
 
     def run(self) -> None:
@@ -239,13 +240,20 @@ class Loop:
         return model
 
     def _keep(self, write: Callable[[], None]) -> None:
+        """Write, or say why that is impossible: each reason once, until what failed works again."""
         try:
             write()
         except OSError as error:
-            self.report.say(
-                f"cannot save: {error}. The run goes on, and what was saved before stays; free "
-                "some space before the next save."
-            )
+            why = error.errno or str(error)
+            if why not in self._failing.values():
+                self.report.say(
+                    f"cannot save: {error}. The run goes on, and what was saved before stays; free "
+                    "some space before the next save."
+                )
+            self._failing[write.__name__] = why
+            return
+        if self._failing.pop(write.__name__, None) and not self._failing:
+            self.report.say("saving works again")
 
     def _tick(self) -> None:
         now = time.monotonic()

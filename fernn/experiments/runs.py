@@ -31,6 +31,10 @@ _LONGEST = 80  # characters of a folder's name; file systems take 255 bytes
 _ABOUT = ("published", "seeds", "rates")  # what a recipe says of itself without an effect on a run
 
 
+class HeldError(ValueError):
+    """Another process is training the run."""
+
+
 def home(runs: str | Path, recipe: Recipe) -> Path:
     """The folder of all runs of a recipe at a scale, changed ones too."""
     return Path(runs) / recipe.name / recipe.scale
@@ -126,7 +130,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def held(run: Path) -> Iterator[None]:
-    """Holds the folder for this process; the kernel lets go when the process dies, however."""
+    """Holds the folder for this process, or raises `HeldError`.
+
+    The kernel lets go when the process dies, however it does.
+    """
     try:
         import fcntl
     except ImportError:  # not a POSIX system: nothing guards the folder there
@@ -137,7 +144,7 @@ def held(run: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(
+            raise HeldError(
                 f"`--out` must hold runs that nobody else trains, got {run}, which another process "
                 "is training. Wait for it, or use another --seed or --out."
             ) from None
