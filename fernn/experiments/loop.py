@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from fernn.data import Videos
-from fernn.experiments import runs
+from fernn.experiments import checkpoint, runs
 from fernn.experiments.ahead import Told, made_aside
 from fernn.experiments.board import Board
-from fernn.experiments.fabric import Fabric
+from fernn.experiments.fabric import Fabric, of_the_first
 from fernn.experiments.progress import Report
 from fernn.experiments.recipes import Recipe
 from fernn.experiments.state import Progress, State
@@ -47,6 +47,7 @@ class Loop:
         train: Videos,
         val: Videos,
         source: str,
+        precision: str,
         report: Report,
         micro_batch: int | None,
         save_minutes: float,
@@ -81,7 +82,9 @@ class Loop:
         self.model, stepped = fabric.setup(built, optimizer)
         self.module: nn.Module = self.model.module
         micro = min(micro_batch or batch, self.local_batch)
-        self.progress = Progress(micro_batch=micro, source=source)
+        self.progress = Progress(
+            micro_batch=micro, source=source, precision=precision, device=fabric.device.type
+        )
         self.stepper = Stepper(fabric, recipe, self.model, stepped, self.progress, report)
         self.state = State(
             self.module, optimizer, self.stepper.scaler, fabric.device, self.progress
@@ -265,13 +268,16 @@ class Loop:
 
     def _resume(self) -> None:
         self._clock = time.monotonic()
-        found = False
-        for turn in (True, False):  # rank 0 removes what is broken, and the others read after it
-            if self.fabric.is_global_zero is turn:
-                found = self.state.read(self.folder / runs.CHECKPOINTS, self.report.say)
-            self.fabric.barrier()
-        if not found:
+        progress, kept = self.progress, self.folder / runs.CHECKPOINTS
+        found = of_the_first(self.fabric, lambda: checkpoint.read(kept, self.report.say))
+        if found is None:
             return
+        tensors, plain = found
+        runs.check_began(self.folder, plain.get("precision"), progress.precision, runs.PRECISION)
+        runs.check_began(self.folder, plain["source"], progress.source, runs.DATA)
+        if plain.get("device", progress.device) != progress.device:
+            self.report.say(f"going on on {progress.device}, after {plain['device']}")
+        self.state.take(tensors, plain)
         self.report.say(f"resuming {self.folder} at step {self.progress.step} of {self.steps}")
         if self.fabric.is_global_zero:
             self._keep(self._write_curve)

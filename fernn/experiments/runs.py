@@ -26,6 +26,7 @@ from fernn.experiments.recipes import Recipe, changes, differences, from_json, o
 RUNS = Path("out/runs")
 RECIPE, CURVE, BEST, RECORD = "recipe.json", "curve.jsonl", "best.safetensors", "record.json"
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
+PRECISION, DATA = "`--precision`", "`--data` and `--clips`"  # what a run keeps to its end
 _LOCK = ".lock"
 _LONGEST = 80  # characters of a folder's name; file systems take 255 bytes
 _ABOUT = ("published", "seeds", "rates")  # what a recipe says of itself without an effect on a run
@@ -84,6 +85,15 @@ def begin(run: Path, recipe: Recipe) -> dict[str, Any] | None:
     else:
         records.write(run / RECIPE, plain)
     return read_record(run)
+
+
+def check_began(run: Path, there: str | None, here: str, option: str) -> None:
+    """Raise where a run would go on otherwise than it began; an old one may not say how (None)."""
+    if there not in (None, here):
+        raise ValueError(
+            f"{option} must be what the run in {run} began with, {there!r}, got {here!r}. Use "
+            "another --out, or remove that folder to begin again."
+        )
 
 
 def read_recipe(run: Path) -> Recipe:

@@ -12,7 +12,6 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
 from fernn.experiments import checkpoint
-from fernn.experiments.checkpoint import Say
 
 
 @dataclass
@@ -21,6 +20,9 @@ class Progress:
 
     source: str = ""
     """What the sequences are made from."""
+    precision: str = "32-true"
+    device: str = "cpu"
+    """Where it is trained; it may be another one after a checkpoint, since weights are portable."""
     step: int = 0
     epoch: int = 0
     batch: int = 0
@@ -75,20 +77,12 @@ class State:
         plain = dataclasses.asdict(self.progress) | {"groups": groups, "scaler": scale}
         checkpoint.write(folder, tensors, plain)
 
-    def read(self, folder: Path, say: Say) -> bool:
-        """Take over the newest good checkpoint; False where there is none.
+    def take(self, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+        """Go on from a checkpoint.
 
         A micro-batch that is smaller than the checkpoint's stays: this device may be a smaller one.
         """
-        found = checkpoint.read(folder, say)
-        if found is None:
-            return False
-        tensors, plain = found
-        if plain["source"] != self.progress.source:
-            raise ValueError(
-                f"`--data` and `--clips` must be what the run began with, {plain['source']!r}, got "
-                f"{self.progress.source!r}. Use another --out for other data."
-            )
+        plain = {**plain, "device": self.progress.device}
         self.module.load_state_dict(checkpoint.part(tensors, "model/"))
         self.best = checkpoint.part(tensors, "best/")
         checkpoint.load_optimizer(self.optimizer, tensors, plain.pop("groups"))
@@ -99,4 +93,3 @@ class State:
         plain["micro_batch"] = min(plain["micro_batch"], self.progress.micro_batch)
         for name, value in plain.items():
             setattr(self.progress, name, value)
-        return True

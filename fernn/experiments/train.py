@@ -6,7 +6,7 @@ record = train(find("table1/translation/fernn-v2", "quick"), seed=0)
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,7 +20,13 @@ from fernn.experiments import datasets, records, runs
 from fernn.experiments.datasets import Source
 from fernn.experiments.devices import DEVICES, PRECISIONS, resolved
 from fernn.experiments.evaluate import evaluate
-from fernn.experiments.fabric import DoublePrecision, Fabric, MixedPrecision, Precision
+from fernn.experiments.fabric import (
+    DoublePrecision,
+    Fabric,
+    MixedPrecision,
+    Precision,
+    of_the_first,
+)
 from fernn.experiments.flops import flops_per_sequence
 from fernn.experiments.loop import DivergedError, Interrupted, Loop
 from fernn.experiments.progress import Report
@@ -60,7 +66,9 @@ def train(
 ) -> dict[str, Any] | None:
     """Train, or go on training, one run of a recipe; its record, None on ranks but the first.
 
-    The run's folder is `runs.folder(out, recipe, seed)`; a finished run is returned as it is.
+    The run's folder is `runs.folder(out, recipe, seed)`; a finished run is returned as it is. Data
+    and precision are the run's for good; device, devices and nodes may change when it goes on. The
+    first rank alone needs the folder.
 
     - `root` is a folder with MNIST's files, `clips` an archive of labelled clips.
     - `device` is "auto", "cpu" or "cuda", and `devices` of them on each of `nodes` machines share
@@ -80,14 +88,21 @@ def train(
     fabric = _fabric(device, devices, nodes, precision, micro_batch)
     first, folder = fabric.is_global_zero, runs.folder(out, recipe, seed)
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
-    # One rank alone holds the folder and tells of the run.
-    holding = runs.held(folder) if first else nullcontext()
-    with holding, torch.random.fork_rng(devices=cuda), _tf32(precision == "tf32"):
-        report = report if first else Report()
-        done = runs.begin(folder, recipe) if first else None
-        if fabric.broadcast(done is not None):
-            report.say(f"{folder} is finished; remove it to train it again")
+    report = report if first else Report()  # one rank alone tells of the run
+    with ExitStack() as holding, torch.random.fork_rng(devices=cuda), _tf32(precision == "tf32"):
+
+        def begin() -> dict[str, Any] | None:
+            holding.enter_context(runs.held(folder))
+            done = runs.begin(folder, recipe)
+            if done is not None:
+                runs.check_began(folder, done.get("precision"), precision, runs.PRECISION)
+                runs.check_began(folder, done.get("data"), source, runs.DATA)
             return done
+
+        done = of_the_first(fabric, begin)
+        if done is not None:
+            report.say(f"{folder} is finished; remove it to train it again")
+            return done if first else None
         torch.manual_seed(seed)
         train_videos, val_videos = (
             datasets.videos(
@@ -108,6 +123,7 @@ def train(
                 train=train_videos,
                 val=val_videos,
                 source=source,
+                precision=precision,
                 report=report,
                 micro_batch=micro_batch,
                 save_minutes=save_minutes,

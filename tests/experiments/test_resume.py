@@ -150,8 +150,29 @@ def test_a_corrupted_checkpoint_falls_back_to_the_previous_one(tiny, tmp_path, w
 def test_other_data_is_refused(tiny, tmp_path, monkeypatch):
     _stopped(tiny, tmp_path, 2)
     monkeypatch.setattr(datasets, "source", lambda *_: "MNIST")
-    with pytest.raises(ValueError, match="must be what the run began with, 'embedded digits'"):
+    with pytest.raises(ValueError, match="began with, 'embedded digits', got 'MNIST'"):
         train.train(tiny, out=tmp_path, device="cpu")
+
+
+def test_another_precision_is_refused_and_another_device_is_told_of(tiny, tmp_path, whole):
+    run = _stopped(tiny, tmp_path / "moved", 2)
+    with pytest.raises(ValueError, match=r"`--precision` must be .* '32-true', got 'bf16-mixed'"):
+        train.train(tiny, out=tmp_path / "moved", device="cpu", precision="bf16-mixed")
+    tensors, state = _state(run)
+    checkpoint.write(run / runs.CHECKPOINTS, tensors, state | {"device": "cuda"})
+    told = At(None, None)
+    train.train(tiny, out=tmp_path / "moved", device="cpu", report=told)
+    assert "going on on cpu, after cuda" in told.said
+    _assert_same_end(run, whole)
+
+
+def test_a_checkpoint_from_before_precisions_were_kept_goes_on(tiny, tmp_path, whole):
+    run = _stopped(tiny, tmp_path / "old", 2)
+    tensors, state = _state(run)
+    old = {name: value for name, value in state.items() if name not in ("precision", "device")}
+    checkpoint.write(run / runs.CHECKPOINTS, tensors, old)
+    train.train(tiny, out=tmp_path / "old", device="cpu")
+    _assert_same_end(run, whole)
 
 
 def test_deleted_checkpoints_begin_again(tiny, tmp_path, whole):

@@ -82,6 +82,17 @@ def test_a_finished_run_is_not_trained_again(tiny, tmp_path):
     assert "is finished" in told.said[0]
 
 
+def test_a_finished_run_of_another_precision_or_data_is_refused(tiny, tmp_path, monkeypatch):
+    train.train(tiny, out=tmp_path, device="cpu", precision="bf16-mixed")
+    run = str(runs.folder(tmp_path, tiny, 0))
+    with pytest.raises(ValueError, match="`--precision` must be what the run in") as caught:
+        train.train(tiny, out=tmp_path, device="cpu")
+    assert f"{run} began with, 'bf16-mixed', got '32-true'. Use another --out" in str(caught.value)
+    monkeypatch.setattr(datasets, "source", lambda *_: "MNIST")
+    with pytest.raises(ValueError, match="`--data` and `--clips` must be what the run in"):
+        train.train(tiny, out=tmp_path, device="cpu", precision="bf16-mixed")
+
+
 def test_another_recipe_in_the_same_folder_is_refused(tiny, tmp_path):
     # As where the package's own recipe has changed since.
     runs.begin(runs.folder(tmp_path, tiny, 0), tiny.but(training={"epochs": 3}))
@@ -173,7 +184,7 @@ def test_loss_scaling_is_saved(tmp_path):
     one, other = made(4.0), made(8.0)
     one.scaler.scale(torch.ones(()))  # it has no scale before the first use
     one.write(tmp_path)
-    assert other.read(tmp_path, pytest.fail)
+    other.take(*checkpoint.read(tmp_path, pytest.fail))
     assert other.scaler.get_scale() == 4.0
     _assert_equal(other.module.state_dict(), one.module.state_dict())
 
