@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fernn.experiments import checkpoint, datasets, runs, train
+from fernn.experiments import checkpoint, datasets, objective, runs, train
 from fernn.experiments.progress import Report
 from fernn.experiments.recipes import to_json
 
@@ -124,6 +124,27 @@ def test_ctrl_c_saves_and_the_run_goes_on(step, tiny, tmp_path, whole):
     assert runs.read_curve(run)[: len(first)] == first
     record = runs.read_record(run)
     assert record["wall_seconds"] >= record["curve"][-1]["seconds"]
+
+
+def test_random_numbers_go_on_where_they_were(tiny, tmp_path, monkeypatch):
+    """A model that drops out draws from the global generator at every step."""
+    honest = objective.loss
+
+    def dropped(recipe, model, batch):
+        frames = torch.nn.functional.dropout(batch.frames, 0.5, model.training)
+        return honest(recipe, model, batch._replace(frames=frames))
+
+    monkeypatch.setattr(objective, "loss", dropped)
+    train.train(tiny, out=tmp_path / "whole", device="cpu")
+    run = _stopped(tiny, tmp_path / "stopped", 5)
+    train.train(tiny, out=tmp_path / "stopped", device="cpu")
+    whole = runs.folder(tmp_path / "whole", tiny, 0)
+    _assert_same_end(run, whole)
+    monkeypatch.undo()
+    train.train(tiny, out=tmp_path / "plain", device="cpu")
+    plain = runs.folder(tmp_path / "plain", tiny, 0)
+    generators = [_state(folder)[0]["random/cpu"] for folder in (whole, plain)]
+    assert not torch.equal(*generators)  # so that they were drawn from at all
 
 
 def _stopped(tiny, out, step):
