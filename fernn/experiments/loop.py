@@ -150,6 +150,8 @@ class Loop:
         loss, norm, stop = told.read()
         if not math.isfinite(loss) or not math.isfinite(norm):
             self._diverged("loss" if not math.isfinite(loss) else "gradient")
+        if self.stepper.overflows:
+            self._diverged("gradient in float16")
         now = time.monotonic()
         progress.train_seconds += now - self._begun
         self._begun = now

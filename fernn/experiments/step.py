@@ -17,6 +17,9 @@ from fernn.experiments.recipes import Recipe
 from fernn.experiments.state import Progress
 
 T = TypeVar("T")
+LEAST_SCALE = 1.0
+"""Loss scaling halves its scale where a gradient overflows, and skips the step. What overflows at a
+scale of one overflows by itself, and no smaller scale gets the run on."""
 
 
 def works_ahead(fabric: Fabric) -> bool:
@@ -55,6 +58,8 @@ class Stepper:
         self._pass = Graphed(self._both_ways, parameters, report.say, enabled=graphs)
         self._forward = Graphed(self._one_way, [], report.say, enabled=graphs)
         self._bad = torch.zeros((), device=fabric.device)
+        self.overflows = False
+        """Whether the last step was skipped, and no smaller scale of the loss can help."""
 
     def take(self, batch: Batch, rate: float, stop: bool) -> Told:
         """One step at a learning rate; it tells loss, norm of the gradient, and whether to stop.
@@ -76,7 +81,10 @@ class Stepper:
             self.optimizer.optimizer.found_inf = self._bad
             self.optimizer.step()
         elif all(math.isfinite(value) for value in told.read()):
+            scale = math.inf if self.scaler is None else self.scaler.get_scale()
             self.optimizer.step()
+            skipped = self.scaler is not None and self.scaler.get_scale() < scale
+            self.overflows = skipped and scale <= LEAST_SCALE
         return told
 
     def forget(self) -> None:

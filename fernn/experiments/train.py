@@ -80,7 +80,8 @@ def train(
       are launched before the losses of earlier ones are known.
     - a checkpoint is written every `save_minutes` and at the end of each epoch.
 
-    Ctrl-C saves, then raises `Interrupted`; a loss that is not finite raises `DivergedError`.
+    Ctrl-C saves, then raises `Interrupted`. A loss that is not finite raises `DivergedError`; so
+    does a gradient that overflows float16 where the loss is not scaled up any more.
     """
     report = Report() if report is None else report
     archive = datasets.clips(recipe, clips)

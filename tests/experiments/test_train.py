@@ -227,6 +227,48 @@ def test_a_loss_that_is_not_finite_stops_the_run(bad, tiny, tmp_path, monkeypatc
     _assert_equal(_weights(run), _weights(runs.folder(tmp_path / "whole", tiny, 0)))
 
 
+@pytest.fixture
+def half(monkeypatch):
+    """float16 with loss scaling, on a CPU; what it is slow at is not refused."""
+    monkeypatch.setattr(train, "resolved", lambda *_: "cpu")
+
+
+def _overflowing(monkeypatch, steps):
+    """The gradient overflows in these steps, while the loss stays finite."""
+    honest, calls = objective.loss, []
+
+    def overflowing(recipe, model, batch):
+        loss = honest(recipe, model, batch)
+        if model.training:
+            calls.append(None)
+            if len(calls) in steps:
+                loss.register_hook(lambda gradient: gradient * math.inf)
+        return loss
+
+    monkeypatch.setattr(objective, "loss", overflowing)
+    return calls
+
+
+def test_a_gradient_that_overflows_now_and_then_is_skipped(half, tiny, tmp_path, monkeypatch):
+    _overflowing(monkeypatch, (1, 2, 7))
+    assert train.train(tiny, out=tmp_path, precision="16-mixed")["epochs"] == 2
+    _, state = checkpoint.read(runs.folder(tmp_path, tiny, 0) / runs.CHECKPOINTS, pytest.fail)
+    assert state["scaler"]["scale"] == 2.0**13
+
+
+def test_a_gradient_that_overflows_for_ever_stops_the_run(half, tiny, tmp_path, monkeypatch):
+    long = tiny.but(training={"epochs": 4})
+    calls = _overflowing(monkeypatch, range(9, 26))
+    with pytest.raises(train.DivergedError, match="gradient in float16 of step 25 is not finite"):
+        train.train(long, out=tmp_path, precision="16-mixed")
+    assert len(calls) == 25  # eight good ones, and from 2^16 down to 1
+    kept = _weights(runs.folder(tmp_path, long, 0))
+    assert all(bool(value.isfinite().all()) for value in kept.values())
+    # From here on nothing overflows any more: the run goes on from what it kept.
+    assert train.train(long, out=tmp_path, precision="16-mixed")["epochs"] == 4
+    assert len(calls) == 25 + 8
+
+
 def _small_memory(monkeypatch, most):
     honest = objective.loss
 
