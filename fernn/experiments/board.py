@@ -23,7 +23,8 @@ class Board:
                 self._writer = SummaryWriter(str(self._folder), purge_step=line["step"])
             if self._writer is not None:
                 for name in ("train_loss", "val_loss", "lr"):
-                    self._writer.add_scalar(name, line[name], line["step"])
+                    if line[name] is not None:  # a loss that is not finite
+                        self._writer.add_scalar(name, line[name], line["step"])
                 self._writer.flush()
         except (OSError, ImportError) as error:
             self._failed, self._writer = True, None

@@ -205,7 +205,7 @@ class Loop:
             "sequences": progress.sequences,
             "seconds": progress.seconds,
             "train_loss": progress.loss_sum / self.batches,
-            "val_loss": val_loss,
+            "val_loss": val_loss if math.isfinite(val_loss) else None,
             "lr": self.recipe.training.rate(progress.step - 1, self.steps),
         }
         progress.curve.append(line)

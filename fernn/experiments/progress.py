@@ -108,9 +108,10 @@ def report_for(console: Console) -> Report:
 
 
 def _epoch(line: dict[str, Any], epochs: int, best: bool) -> str:
+    val = "not finite" if line["val_loss"] is None else f"{line['val_loss']:.3e}"
     return (
         f"epoch {line['epoch']}/{epochs}  step {line['step']}  train {line['train_loss']:.3e}  "
-        f"val {line['val_loss']:.3e}{' (best)' if best else ''}  {_clock(line['seconds'])}"
+        f"val {val}{' (best)' if best else ''}  {_clock(line['seconds'])}"
     )
 
 

@@ -1,6 +1,7 @@
 """Records: what was measured, with what, on what; tables and figures are made from them."""
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -35,12 +36,29 @@ def environment() -> dict[str, object]:
     }
 
 
+def to_text(value: object, *, indent: int | None = None) -> str:
+    """A value as JSON, which has no numbers that are not finite: those are null.
+
+    >>> to_text({"val_loss": [0.5, float("nan")]})
+    '{"val_loss": [0.5, null]}'
+    """
+    return json.dumps(_finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def write(path: str | Path, record: dict[str, object]) -> None:
     """Write a record as JSON, all of it or nothing."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as part:
-        part.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.write_text(to_text(record, indent=1) + "\n", encoding="utf-8")
 
 
 def _git(*words: str) -> str | None:

@@ -1,6 +1,5 @@
 """Results: the records of finished runs, found in a folder of runs and grouped by recipe."""
 
-import json
 import math
 import re
 import statistics
@@ -11,7 +10,7 @@ from typing import Any
 
 from fernn.experiments import search
 from fernn.experiments.recipes import SCALES, changes, from_json, recipes
-from fernn.experiments.runs import RECORD, RUNS
+from fernn.experiments.runs import RECORD, RUNS, read_json
 
 KTH = "kth"
 _RATE = "training.learning_rate"
@@ -127,7 +126,7 @@ def load(runs: Path = RUNS) -> Results:
     known = recipes()
     for path in sorted(runs.rglob(RECORD)):
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = read_json(path)
             made: tuple[str, ...] = ()
             if record["name"] in known:
                 recipe = known[record["name"]].at(record["scale"])
@@ -181,7 +180,7 @@ def load_one(folder: Path) -> Result:
         raise FileNotFoundError(
             f"`run` must be the folder of a finished run, with a {RECORD}, got {str(folder)!r}."
         )
-    return Result(path.parent, json.loads(path.read_text(encoding="utf-8")))
+    return Result(path.parent, read_json(path))
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float | None]:

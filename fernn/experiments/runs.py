@@ -28,6 +28,7 @@ RECIPE, CURVE, BEST, RECORD = "recipe.json", "curve.jsonl", "best.safetensors", 
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 PRECISION, DATA = "`--precision`", "`--data` and `--clips`"  # what a run keeps to its end
 _LOCK = ".lock"
+_REMEDY = "Remove the file: the command that wrote it writes it again."
 _LONGEST = 80  # characters of a folder's name; file systems take 255 bytes
 _ABOUT = ("published", "seeds", "rates")  # what a recipe says of itself without an effect on a run
 
@@ -116,26 +117,33 @@ def read_curve(run: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [_parsed(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except ValueError as error:
-        raise ValueError(f"{path} must hold a JSON value a line: {error}.") from None
+        raise ValueError(f"{path} must hold a JSON value a line: {error}. {_REMEDY}") from None
 
 
 def write_curve(run: Path, curve: list[dict[str, Any]]) -> None:
     """Write all of the curve, or nothing: a run that resumes may have to take lines back."""
     with written_whole(run / CURVE) as part:
-        part.write_text("".join(json.dumps(line) + "\n" for line in curve), encoding="utf-8")
+        part.write_text("".join(f"{records.to_text(line)}\n" for line in curve), encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file."""
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
+        plain = _parsed(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path} must be JSON, got a file that is not: {error}.") from None
+        raise ValueError(
+            f"{path} must be JSON, got a file that is not: {error}. {_REMEDY}"
+        ) from None
     if not isinstance(plain, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(plain).__name__}.")
+        raise ValueError(f"{path} must be a JSON object, got {type(plain).__name__}. {_REMEDY}")
     return plain
+
+
+def _parsed(text: str) -> Any:
+    """JSON, in which older runs wrote NaN."""
+    return json.loads(text, parse_constant=lambda _: None)
 
 
 @contextmanager

@@ -27,6 +27,13 @@ def test_write_is_whole_or_absent(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == ["record.json"]
 
 
+def test_what_is_not_finite_is_null(tmp_path):
+    path = tmp_path / "record.json"
+    records.write(path, {"a": float("nan"), "b": [(1.0, float("-inf"))], "c": {"d": float("inf")}})
+    found = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert found == {"a": None, "b": [[1.0, None]], "c": {"d": None}}
+
+
 @pytest.mark.parametrize("page", readme.SECTIONS)
 def test_pages_show_what_the_records_hold(page):
     text = Path(readme.ROOT, page).read_text(encoding="utf-8")

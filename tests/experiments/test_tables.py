@@ -122,7 +122,8 @@ def test_table_of_a_stand_in_names_its_clips(tmp_path):
 
 
 def test_table_ignores_numbers_that_are_not(tmp_path):
-    write_run(tmp_path, FERNN, metrics={"test_mse": float("nan")})
+    folder = write_run(tmp_path, FERNN, metrics={"test_mse": float("nan")})
+    assert json.loads((folder / "record.json").read_text())["metrics"] == {"test_mse": None}
     write_run(tmp_path, GRNN, metrics={})
     table = tables.table("1", results.load(tmp_path))
     assert cells(table, "FERNN-V^T_2")["ours"] == "missing"

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 
 from fernn import load
@@ -13,8 +14,9 @@ from fernn.experiments import checkpoint, datasets, objective, runs, state, trai
 from fernn.experiments.board import Board
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.loop import Loop
-from fernn.experiments.progress import Report
+from fernn.experiments.progress import Lines, Report
 from fernn.experiments.recipes import find, from_json
+from fernn.experiments.results import load_one
 from fernn.models import Forecaster
 
 
@@ -384,6 +386,31 @@ def test_training_sees_neither_the_test_split_nor_another_validation(tiny, tmp_p
     monkeypatch.setattr(train, "evaluate", lambda *args, **options: asked.append("tested") or {})
     train.train(tiny, seed=3, out=tmp_path, device="cpu")
     assert asked == [("train", 3), ("val", 0), "tested"]
+
+
+def test_a_validation_that_is_not_finite_is_null(tiny, tmp_path, monkeypatch, capsys):
+    losses = iter([math.nan, 2.0])
+    monkeypatch.setattr(Loop, "_validate", lambda loop: next(losses))
+    report = Lines(Console(force_terminal=False, width=200))
+    record = train.train(tiny, out=tmp_path, device="cpu", report=report)
+    run = runs.folder(tmp_path, tiny, 0)
+    for line in ((run / runs.RECORD).read_text(), *(run / runs.CURVE).read_text().splitlines()):
+        json.loads(line, parse_constant=pytest.fail)
+    for checkpointed in (run / runs.CHECKPOINTS).glob("*.json"):
+        json.loads(checkpointed.read_text(), parse_constant=pytest.fail)
+    assert [line["val_loss"] for line in record["curve"]] == [None, 2.0]
+    assert runs.read_record(run) == record
+    assert runs.read_curve(run) == record["curve"]
+    assert record["best_epoch"] == 2
+    assert "val not finite" in capsys.readouterr().out
+
+
+def test_not_a_number_in_an_older_file_is_none(tmp_path):
+    (tmp_path / runs.CURVE).write_text('{"val_loss": NaN}\n{"val_loss": Infinity}\n')
+    assert runs.read_curve(tmp_path) == [{"val_loss": None}] * 2
+    (tmp_path / runs.RECORD).write_text('{"metrics": {"test_mse": -Infinity}}')
+    assert runs.read_record(tmp_path) == {"metrics": {"test_mse": None}}
+    assert load_one(tmp_path).number("test_mse") is None
 
 
 def test_the_weights_of_the_best_validation_are_kept_and_tested(tiny, tmp_path, monkeypatch):
