@@ -12,6 +12,6 @@ def main() -> None:
     """Run the command line; a bad value or a missing file is one line, not a traceback."""
     try:
         app()
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, MemoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

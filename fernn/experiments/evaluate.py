@@ -4,7 +4,7 @@ Test sequences are those of seed 0 and epoch 0, whatever the run's seed: all run
 all recipes on the same data, are judged by the same sequences.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -22,7 +22,8 @@ LONG_SHARE, VELOCITY_SHARE = 10, 20
 """Long forecasts take a tenth of the test sequences, and each velocity a twentieth."""
 LEAST_SEQUENCES = 32
 LEAST_BATCH = 32
-"""Sequences at once: without gradients they fit where those of a training step fit."""
+"""Sequences at once, also where a training step takes fewer: without gradients more fit. Where they
+do not, they are halved; the numbers do not depend on how many there are."""
 RADII = (0, 1, 2)
 """The camera motions that every classifier is tried on: V^T_0, V^T_1 and V^T_2."""
 
@@ -68,6 +69,8 @@ class TestData:
         device: str | torch.device = "cpu",
     ) -> None:
         self.recipe, self.root, self.device = recipe, root, device
+        self.most = max(LEAST_BATCH, recipe.training.batch_size)
+        """Sequences that fit at once, as far as is known."""
         if archive is None or isinstance(archive, ClipArchive):
             self.archive = archive
         else:
@@ -90,15 +93,35 @@ class TestData:
             changed, "test", root=self.root, archive=self.archive, device=self.device
         )
 
+    def at_once(self, videos: Videos) -> int:
+        """How many sequences a batch has."""
+        # A model that remembers every frame needs as much more memory as the sequence is longer.
+        long = isinstance(videos, FlowingMNIST | BouncingMNIST) and videos.length > LONG_HORIZON
+        return min(self.most, LEAST_BATCH) if long else self.most
+
+    def fitting(self, videos: Videos, work: Callable[[], Tensor]) -> Tensor:
+        """`work` on all batches, in smaller ones whenever the memory is too small for it."""
+        while True:
+            tried = self.at_once(videos)
+            try:
+                return work()
+            except torch.OutOfMemoryError:
+                if tried == 1:
+                    raise MemoryError(
+                        f"the memory of {self.device} is too small for one sequence of the test. "
+                        "Use a larger device, or `--device cpu`."
+                    ) from None
+            # Outside of the handler, whose traceback holds the tensors that did not fit.
+            self.most = tried // 2
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
     def batches(self, videos: Videos) -> Iterator[Batch]:
         """The sequences in order, spread over the split where the recipe takes only some."""
         total = len(videos)
         size = min(self.recipe.data.test_size or total, total)
         chosen = torch.arange(size) * total // size  # clips are sorted, so the first are all alike
-        # A model that remembers every frame needs as much more memory as the sequence is longer.
-        long = isinstance(videos, FlowingMNIST | BouncingMNIST) and videos.length > LONG_HORIZON
-        at_once = LEAST_BATCH if long else max(LEAST_BATCH, self.recipe.training.batch_size)
-        for part in chosen.split(at_once):
+        for part in chosen.split(self.at_once(videos)):
             yield videos.batch(part, epoch=0)
 
 
@@ -161,14 +184,17 @@ def _step_errors(
     """The mean squared error per pixel at each forecast step, float64 [horizon], and of how many
     sequences."""
     observed = data.recipe.data.observed
-    total = torch.zeros(horizon, dtype=torch.float64, device=data.device)
-    count = 0
-    for batch in data.batches(videos):
-        forecast = model(batch.frames[:, :observed], horizon)
-        error = (forecast - batch.frames[:, observed:]).double().square()
-        total += error.mean((-3, -2, -1)).sum(0)
-        count += len(error)
-    return (total / count).cpu(), count
+
+    def errors() -> Tensor:
+        parts = []
+        for batch in data.batches(videos):
+            forecast = model(batch.frames[:, :observed], horizon)
+            error = (forecast - batch.frames[:, observed:]).double().square()
+            parts.append(error.mean((-3, -2, -1)))
+        return torch.cat(parts)
+
+    found = data.fitting(videos, errors)
+    return found.mean(0).cpu(), len(found)
 
 
 def _classify(model: nn.Module, data: TestData) -> dict[str, object]:
@@ -203,17 +229,21 @@ def _confusion(model: nn.Module, data: TestData, videos: Videos) -> Tensor:
     """How often class i was called class j, float64 [classes, classes]."""
     assert isinstance(videos, MovingClips)
     classes = len(videos.classes)
-    counts = torch.zeros(classes * classes, dtype=torch.float64)
-    for batch in data.batches(videos):
-        called = model(batch.frames).argmax(-1)
-        if int(called.max()) >= classes:
-            raise ValueError(
-                f"`model` must have the {classes} classes of {videos.name!r}, got class "
-                f"{int(called.max())}."
-            )
-        pairs = (batch.labels * classes + called).cpu()
-        counts += torch.bincount(pairs, minlength=classes * classes)
-    return counts.reshape(classes, classes)
+
+    def pairs() -> Tensor:
+        parts = []
+        for batch in data.batches(videos):
+            called = model(batch.frames).argmax(-1)
+            if int(called.max()) >= classes:
+                raise ValueError(
+                    f"`model` must have the {classes} classes of {videos.name!r}, got class "
+                    f"{int(called.max())}."
+                )
+            parts.append((batch.labels * classes + called).cpu())
+        return torch.cat(parts)
+
+    counts = torch.bincount(data.fitting(videos, pairs), minlength=classes * classes)
+    return counts.double().reshape(classes, classes)
 
 
 @contextmanager

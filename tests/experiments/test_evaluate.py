@@ -94,6 +94,46 @@ def test_evaluate_takes_a_share_of_many_sequences_for_what_is_long(recipe, monke
     assert metrics["sequences"] == {"test": 40, "long": 4, "per_velocity": 2}
 
 
+class Small(nn.Module):
+    """A model on a device with room for a few sequences."""
+
+    def __init__(self, model, most):
+        super().__init__()
+        self.model, self.most, self.sizes = model, most, []
+
+    def forward(self, video, *rest):
+        self.sizes.append(len(video))
+        if len(video) > self.most:
+            raise torch.OutOfMemoryError("made up")
+        return self.model(video, *rest)
+
+
+@pytest.mark.parametrize("most", [1, 3, 20])
+def test_evaluate_takes_fewer_sequences_at_once_where_they_do_not_fit(most, recipe):
+    recipe = recipe.but(data={"test_size": 40}, training={"batch_size": 64})
+    small = Small(Persistence(), most)
+    assert evaluate(small, recipe) == evaluate(Persistence(), recipe)  # to the bit
+    failed = [size for size in small.sizes if size > most]
+    assert failed == [40, 32, 16, 8, 4, 2][: len(failed)]  # and is remembered
+    assert len(failed) == {1: 6, 3: 5, 20: 2}[most]
+    model = recipe.build()
+    tight, roomy = evaluate(Small(model, most), recipe), evaluate(model, recipe)
+    assert tight["mse_per_step_long"] == pytest.approx(roomy["mse_per_step_long"], rel=1e-5)
+
+
+def test_evaluate_of_clips_takes_fewer_at_once(archive):
+    recipe = clips_recipe()
+    model = recipe.build()
+    assert evaluate(Small(model, 3), recipe, archive=archive) == evaluate(
+        model, recipe, archive=archive
+    )
+
+
+def test_evaluate_where_nothing_fits_says_so(recipe):
+    with pytest.raises(MemoryError, match="too small for one sequence of the test"):
+        evaluate(Small(Persistence(), 0), recipe)
+
+
 def test_evaluate_per_velocity_moves_both_digits_at_that_velocity(recipe):
     rows = evaluate(Persistence(), recipe)["mse_per_velocity"]
     assert [row["velocity"] for row in rows] == [[0, 0], [0, 1]]
