@@ -84,6 +84,48 @@ def test_train_of_a_finished_run_says_so(train):
     assert "is finished" in again.output
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ((NAME, "--data", "nowhere"), "--data"),
+        (("table2/actions/grnn", "--clips", "no.npz"), "--clips"),
+    ],
+)
+def test_data_that_is_not_there_is_named_as_it_was_typed(words, option, invoke, tmp_path):
+    always = ("train", "--scale", "quick", "--device", "cpu", "--out", str(tmp_path))
+    error = invoke(*always, *words).exception
+    assert isinstance(error, ValueError)
+    assert str(error).startswith(f"`{option}` must be")
+    assert words[-1] in str(error)
+    assert "root" not in str(error)
+    assert not [*tmp_path.iterdir()]  # no folder of a run that never began
+    shown = invoke("data", "show", "rotating-mnist", "--data", "nowhere").exception
+    assert str(shown).startswith("`--data` must be")
+
+
+@pytest.mark.parametrize("name", [runs.RECORD, runs.RECIPE])
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_damaged_file_is_named_with_the_remedy(name, text, train, tmp_path):
+    assert train().exit_code == 0
+    path = _folder(tmp_path) / name
+    path.write_text(text)
+    error = train().exception
+    assert isinstance(error, ValueError)
+    assert f"{path} must be" in str(error)
+    assert "Remove the file" in str(error)
+    path.unlink()  # as it says
+    assert train().exit_code == 0
+    assert path.stat().st_size > 100
+
+
+def test_show_of_a_damaged_recipe_names_the_file(invoke, tmp_path):
+    (tmp_path / runs.RECIPE).write_text('{"name": "table9"}')
+    error = invoke("show", str(tmp_path)).exception
+    assert isinstance(error, ValueError)
+    assert str(tmp_path / runs.RECIPE) in str(error)
+    assert "Remove the file" in str(error)
+
+
 def test_show_of_a_run_that_is_not_finished(invoke, tmp_path):
     run = runs.folder(tmp_path, find(NAME, "quick"), 0)
     runs.begin(run, find(NAME, "quick"))

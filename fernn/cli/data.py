@@ -10,6 +10,7 @@ from rich.progress import Progress
 
 from fernn import data
 from fernn.cli._app import app, console
+from fernn.experiments.datasets import named_as_option
 from fernn.flows import Rotation, Translation
 
 data_app = typer.Typer(help="Fetch, prepare and look at datasets.", no_args_is_help=True)
@@ -55,7 +56,8 @@ def show(
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("out"),
 ) -> None:
     """Draw a dataset: a contact sheet (PNG) and an animation (GIF)."""
-    videos, classes = _dataset(name, source, split, seed)
+    with named_as_option():
+        videos, classes = _dataset(name, source, split, seed)
     out.mkdir(parents=True, exist_ok=True)
     shown = range(0, len(videos), max(1, len(videos) // 8))[:8]  # spread, since clips are sorted
     batch = videos.batch(shown, epoch=0)

@@ -187,17 +187,15 @@ def _lacking(
     A path that is given and cannot be read is a mistake, and raises. One that is not given leaves
     rows out: no archive is that of all rows, so `reproduce all` cannot ask for it.
     """
-    from fernn.data import ClipArchive, load_digits
     from fernn.experiments import datasets
 
     reasons: dict[tuple[Any, ...], str | None] = {}
     lacking = {}
     kinds = {recipe.data.kind for recipe in wanted}
     if data is not None and kinds != {"clips"}:
-        load_digits(data, train=True)
-        load_digits(data, train=False)
+        datasets.check_digits(data)
     if clips is not None and "clips" in kinds:
-        ClipArchive.load(clips)
+        datasets.open_clips(clips)
     for recipe in wanted:
         need = recipe.data.archive, recipe.data.canvas
         if need not in reasons:

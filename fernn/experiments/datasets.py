@@ -1,11 +1,21 @@
 """The dataset of a recipe: its training and validation sequences."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from fernn.data import BouncingMNIST, ClipArchive, FlowingMNIST, MovingClips, Videos
+from fernn.data import (
+    BouncingMNIST,
+    ClipArchive,
+    DataError,
+    FlowingMNIST,
+    MovingClips,
+    Videos,
+    load_digits,
+)
 from fernn.experiments.glimpses import glimpses
 from fernn.experiments.recipes import Recipe
 from fernn.flows import Translation
@@ -50,7 +60,7 @@ def videos(
 
 
 def source(recipe: Recipe, root: Source | None, archive: ClipArchive | None) -> str:
-    """What the sequences of a run are made from, in a word.
+    """What the sequences of a run are made from, in a word; what is not there raises.
 
     The digits inside the package are a tenth of MNIST: what is trained on them is no result of
     the paper's, so they serve the scale "quick" alone.
@@ -62,7 +72,34 @@ def source(recipe: Recipe, root: Source | None, archive: ClipArchive | None) -> 
             f"`--data` must be a folder with MNIST's files at scale {recipe.scale!r}, got none; "
             "`fernn data fetch mnist` downloads them."
         )
-    return "embedded digits" if root is None else "MNIST"
+    if root is None:
+        return "embedded digits"
+    check_digits(root)
+    return "MNIST"
+
+
+def check_digits(root: Source) -> None:
+    """Raise where MNIST's files are not in the folder, those of the test included."""
+    with named_as_option():
+        load_digits(root, train=True)
+        load_digits(root, train=False)
+
+
+@contextmanager
+def named_as_option() -> Iterator[None]:
+    """Errors about `root`, as the library calls it, speak of what a user typed."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error).replace("`root`", "`--data`")) from None
+
+
+def open_clips(path: Source) -> ClipArchive:
+    """The archive of this path."""
+    try:
+        return ClipArchive.load(path)
+    except DataError as error:
+        raise DataError(f"`--clips` must be an archive of labelled clips: {error}") from None
 
 
 def clips(recipe: Recipe, path: Source | None) -> ClipArchive | None:
@@ -81,7 +118,7 @@ def clips(recipe: Recipe, path: Source | None) -> ClipArchive | None:
             "archive of labelled clips, such as `fernn data prepare kth` writes. Recipes on "
             "actions need none at scale quick."
         )
-    archive = ClipArchive.load(path)
+    archive = open_clips(path)
     if (archive.name == _KTH) != (recipe.data.archive == _KTH):
         raise ValueError(
             f"`--clips` must be the archive that {recipe.name!r} is about, "

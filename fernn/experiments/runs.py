@@ -98,12 +98,18 @@ def check_began(run: Path, there: str | None, here: str, option: str) -> None:
 
 
 def read_recipe(run: Path) -> Recipe:
-    """The recipe of a run."""
-    if not (run / RECIPE).is_file():
+    """The recipe of a run, from its record where that alone was kept."""
+    path = run / RECIPE if (run / RECIPE).is_file() else run / RECORD
+    if not path.is_file():
         raise FileNotFoundError(
-            f"`run` must be a folder that `fernn train` made, got {str(run)!r}."
+            f"`run` must be a folder that `fernn train` made, with {RECIPE} or {RECORD} in it, got "
+            f"{str(run)!r}."
         )
-    return from_json(read_json(run / RECIPE))
+    plain = read_json(path)
+    try:
+        return from_json(plain if path.name == RECIPE else plain["recipe"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} must hold a recipe: {error} {_REMEDY}") from None
 
 
 def read_record(run: Path) -> dict[str, Any] | None:
