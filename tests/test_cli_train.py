@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from fernn import cli
 from fernn.cli import train as commands
-from fernn.experiments import progress, runs
+from fernn.experiments import checkpoint, progress, runs
 from fernn.experiments.recipes import changed, find, recipes
 
 NAME = "table1/translation/fernn-v2-transported"
@@ -129,12 +130,37 @@ def test_show_of_a_damaged_recipe_names_the_file(invoke, tmp_path):
 def test_show_of_a_run_that_is_not_finished(invoke, tmp_path):
     run = runs.folder(tmp_path, find(NAME, "quick"), 0)
     runs.begin(run, find(NAME, "quick"))
-    assert "not finished" in invoke("show", str(run)).output
+    assert "not finished, and nothing is saved yet" in invoke("show", str(run)).output
     missing = invoke("show", str(tmp_path))
     assert isinstance(missing.exception, FileNotFoundError)
 
 
-def test_ctrl_c_exits_with_130_and_the_same_command_goes_on(train, monkeypatch):
+def test_show_says_the_step_although_the_newest_checkpoint_is_broken(invoke, tmp_path):
+    run = runs.folder(tmp_path, find(NAME, "quick"), 0)
+    runs.begin(run, find(NAME, "quick"))
+    for step in (3, 4):
+        checkpoint.write(run / runs.CHECKPOINTS, {}, {"step": step})
+    broken = run / runs.CHECKPOINTS / "00000002.json"
+    broken.write_text("{")
+    assert "saved at step 3" in invoke("show", str(run)).output
+    assert broken.exists()
+
+
+def test_show_of_a_record_alone(train, invoke, tmp_path):
+    assert train().exit_code == 0
+    run = _folder(tmp_path)
+    shown = invoke("show", str(run)).output
+    for path in sorted(run.rglob("*"), reverse=True):
+        if path.name != runs.RECORD:
+            path.rmdir() if path.is_dir() else path.unlink()
+    assert invoke("show", str(run)).output == shown
+    kept = next((Path(__file__).parents[1] / "results").rglob(runs.RECORD))
+    result = invoke("show", str(kept.parent))
+    assert result.exit_code == 0, result.output
+    assert "val loss" in result.output
+
+
+def test_ctrl_c_exits_with_130_and_the_same_command_goes_on(train, invoke, tmp_path, monkeypatch):
     class Impatient(progress.Lines):
         def step(self, done, loss, rate):
             if done == 1:
@@ -145,6 +171,11 @@ def test_ctrl_c_exits_with_130_and_the_same_command_goes_on(train, monkeypatch):
     assert result.exit_code == 130, result.output
     assert "the same command goes on" in result.output
     monkeypatch.undo()
+    files = {path: path.read_bytes() for path in _folder(tmp_path).rglob("*") if path.is_file()}
+    shown = invoke("show", str(_folder(tmp_path)))
+    assert re.search("not finished: saved at step [12];", shown.output)
+    assert "data.observed=2" in shown.output.partition("changed: ")[2]
+    assert files == {path: path.read_bytes() for path in files}  # looking changes nothing
     result = train()
     assert result.exit_code == 0, result.output
     assert "resuming" in result.output

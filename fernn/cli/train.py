@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fernn.cli._app import app, console
 from fernn.cli._batch import Batch, Job
-from fernn.experiments import progress, recipes, runs, search
+from fernn.experiments import checkpoint, progress, recipes, runs, search
 from fernn.experiments.devices import resolved
 from fernn.experiments.nearest import nearest
 
@@ -213,27 +213,31 @@ def _lacking(
 @app.command()
 def show(run: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:
     """Show one run: its recipe, how far it is, and what it measured."""
-    recipe = runs.read_recipe(run)
-    console.print(
-        f"{recipe.name}, {recipe.scale}: {recipe.published.where}, {recipe.published.row}"
-    )
-    console.print(f"{recipe.model}({_arguments(recipe.options)})", markup=False, highlight=False)
-    console.print(f"{recipe.data}\n{recipe.training}", markup=False, highlight=False)
-    record, curve = runs.read_record(run), runs.read_curve(run)
-    if curve:
-        best = min(curve, key=lambda line: line["val_loss"])
-        console.print(
-            f"{len(curve)} of {recipe.training.epochs} epochs, val loss {best['val_loss']:.3e} at "
-            f"epoch {best['epoch']}"
+    recipe, record = runs.read_recipe(run), runs.read_record(run)
+    paper, plain = recipe.published, recipes.original(recipe)
+    lines = [f"{recipe.name}, {recipe.scale}: {paper.where}, {paper.row}"]
+    changed = () if plain is None else recipes.changes(recipe, plain)
+    lines += [f"changed: {', '.join(changed)}"] if changed else []
+    arguments = ", ".join(f"{name}={value!r}" for name, value in recipe.options.items())
+    lines += [f"{recipe.model}({arguments})", str(recipe.data), str(recipe.training)]
+    curve = runs.read_curve(run) if record is None else record["curve"]
+    losses = {line["epoch"]: line["val_loss"] for line in curve if line["val_loss"] is not None}
+    if losses:
+        best = min(losses, key=lambda epoch: losses[epoch])
+        lines.append(
+            f"{len(curve)} of {recipe.training.epochs} epochs, val loss {losses[best]:.3e} at "
+            f"epoch {best}"
         )
     if record is None:
-        console.print("not finished")
-    else:
+        kept = checkpoint.newest_state(run / runs.CHECKPOINTS)
+        lines.append(
+            "not finished, and nothing is saved yet"
+            if kept is None
+            else f"not finished: saved at step {kept['step']}; the same command goes on from there"
+        )
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    if record is not None:
         _print_record(run, record)
-
-
-def _arguments(options: Any) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in options.items())
 
 
 def _print_record(folder: Path, record: dict[str, Any]) -> None:
@@ -243,9 +247,9 @@ def _print_record(folder: Path, record: dict[str, Any]) -> None:
         "epochs": f"{record['epochs']}, best {record['best_epoch']}",
         "val loss": f"{record['val_loss']:.3e}",
         **{
-            name.replace("_", " "): f"{value:.4g}"
+            name.replace("_", " "): "not finite" if value is None else f"{value:.4g}"
             for name, value in record["metrics"].items()
-            if isinstance(value, int | float)
+            if isinstance(value, int | float | None)
         },
         "parameters": f"{record['parameters']:,}",
         "training": f"{record['wall_seconds']:.0f} s, {speed:.1f} sequences/s",

@@ -8,6 +8,7 @@ Nothing is unpickled.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,15 @@ def read(folder: Path, say: Say) -> tuple[dict[str, Tensor], dict[str, Any]] | N
     return None
 
 
+def newest_state(folder: Path) -> dict[str, Any] | None:
+    """What the newest checkpoint holds beside its tensors; only a look, nothing is removed."""
+    for number in sorted(_numbers(folder), reverse=True):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            state: dict[str, Any] = _whole(folder / f"{number:08d}.json")["state"]
+            return state
+    return None
+
+
 def optimizer_tensors(optimizer: Optimizer) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
     """An optimiser's state as tensors by name, and the settings of its groups as JSON."""
     state = optimizer.state_dict()
@@ -115,12 +125,17 @@ def load_random_state(tensors: Mapping[str, Tensor], device: torch.device) -> No
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    whole = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    if _digest_text(json.dumps(whole["state"])) != whole["state_sha256"]:
-        raise ValueError("its JSON is not what was written")
+    whole = _whole(path.with_suffix(".json"))
     if _digest(path) != whole["tensors_sha256"]:
         raise ValueError("its tensors are not what was written")
     return load_file(path), whole["state"]
+
+
+def _whole(path: Path) -> dict[str, Any]:
+    whole: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if _digest_text(json.dumps(whole["state"])) != whole["state_sha256"]:
+        raise ValueError("its JSON is not what was written")
+    return whole
 
 
 def _numbers(folder: Path) -> set[int]:
