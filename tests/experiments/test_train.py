@@ -1,47 +1,18 @@
-"""Training: what a run leaves behind, and what it does when a step cannot be taken."""
+"""Training: what a run leaves behind, and what it refuses."""
 
-import errno
 import json
 import math
 
 import pytest
 import torch
-from rich.console import Console
-from safetensors.torch import load_file
+from trained import Told, assert_equal, weights
 
 from fernn import load
-from fernn.experiments import checkpoint, datasets, objective, runs, state, train
-from fernn.experiments.board import Board
+from fernn.experiments import checkpoint, datasets, runs, state, train
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.loop import Loop
-from fernn.experiments.progress import Lines, Report
 from fernn.experiments.recipes import find, from_json
-from fernn.experiments.results import load_one
 from fernn.models import Forecaster
-
-
-class Told(Report):
-    """Keeps what it is told."""
-
-    def __init__(self):
-        self.said, self.losses = [], []
-
-    def say(self, text):
-        self.said.append(text)
-
-    def step(self, done, loss, rate):
-        self.losses.append(loss)
-
-
-def _weights(run):
-    newest = max((run / runs.CHECKPOINTS).glob("*.safetensors"))
-    return checkpoint.part(load_file(newest), "model/")
-
-
-def _assert_equal(one, other, tolerance=0.0):
-    assert one.keys() == other.keys()
-    for name in one:
-        torch.testing.assert_close(one[name], other[name], rtol=tolerance, atol=tolerance)
 
 
 def test_a_run_leaves_everything_that_a_table_needs(tiny, tmp_path):
@@ -129,9 +100,9 @@ def test_a_seed_decides_everything(tiny, tmp_path):
         torch.rand(3)  # the caller's generator has no say
         train.train(tiny, seed, out=tmp_path / name, device="cpu")
     a, b, c = (
-        _weights(runs.folder(tmp_path / n, tiny, s)) for n, s in (("a", 1), ("b", 1), ("c", 2))
+        weights(runs.folder(tmp_path / n, tiny, s)) for n, s in (("a", 1), ("b", 1), ("c", 2))
     )
-    _assert_equal(a, b)
+    assert_equal(a, b)
     assert any(not torch.equal(a[name], c[name]) for name in a)
 
 
@@ -148,9 +119,9 @@ def test_micro_batches_take_the_same_steps(tiny, tmp_path):
         train.train(
             tiny, out=tmp_path / str(size), device="cpu", precision="64-true", micro_batch=size
         )
-    whole, parts = (_weights(runs.folder(tmp_path / n, tiny, 0)) for n in ("None", "3"))
+    whole, parts = (weights(runs.folder(tmp_path / n, tiny, 0)) for n in ("None", "3"))
     assert whole["decoder.0.weight"].dtype == torch.float64
-    _assert_equal(whole, parts, 1e-11)
+    assert_equal(whole, parts, 1e-11)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16-mixed"])
@@ -160,7 +131,7 @@ def test_every_precision_trains(precision, tiny, tmp_path):
     assert all(math.isfinite(loss) for loss in told.losses)
     assert told.losses[-1] < told.losses[0]
     assert torch.get_float32_matmul_precision() == "highest"  # as it was
-    assert _weights(runs.folder(tmp_path, tiny, 0))["decoder.0.weight"].dtype == torch.float32
+    assert weights(runs.folder(tmp_path, tiny, 0))["decoder.0.weight"].dtype == torch.float32
 
 
 @pytest.mark.gpu
@@ -188,7 +159,7 @@ def test_loss_scaling_is_saved(tmp_path):
     one.write(tmp_path)
     other.take(*checkpoint.read(tmp_path, pytest.fail))
     assert other.scaler.get_scale() == 4.0
-    _assert_equal(other.module.state_dict(), one.module.state_dict())
+    assert_equal(other.module.state_dict(), one.module.state_dict())
 
 
 def test_the_gradient_is_clipped(tiny, tmp_path, monkeypatch):
@@ -204,131 +175,6 @@ def test_the_gradient_is_clipped(tiny, tmp_path, monkeypatch):
     train.train(tiny.but(training={"clip": 1e-3}), out=tmp_path, device="cpu")
     assert norms
     assert max(norms) <= 1e-3 * (1 + 1e-4)
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_loss_that_is_not_finite_stops_the_run(bad, tiny, tmp_path, monkeypatch):
-    honest, calls = objective.loss, []
-
-    def poisoned(recipe, model, batch):
-        calls.append(None)
-        return honest(recipe, model, batch) * (bad if model.training and len(calls) == 6 else 1)
-
-    monkeypatch.setattr(objective, "loss", poisoned)
-    with pytest.raises(train.DivergedError, match="loss of step 6 is not finite"):
-        train.train(tiny, out=tmp_path, device="cpu")
-    run = runs.folder(tmp_path, tiny, 0)
-    assert runs.read_record(run) is None
-    assert all(bool(value.isfinite().all()) for value in _weights(run).values())
-    _, state = checkpoint.read(run / runs.CHECKPOINTS, print)
-    assert state["step"] == 5
-    # The state is good: without the poison the run ends as one that was never stopped.
-    monkeypatch.undo()
-    train.train(tiny, out=tmp_path, device="cpu")
-    train.train(tiny, out=tmp_path / "whole", device="cpu")
-    _assert_equal(_weights(run), _weights(runs.folder(tmp_path / "whole", tiny, 0)))
-
-
-@pytest.fixture
-def half(monkeypatch):
-    """float16 with loss scaling, on a CPU; what it is slow at is not refused."""
-    monkeypatch.setattr(train, "resolved", lambda *_: "cpu")
-
-
-def _overflowing(monkeypatch, steps):
-    """The gradient overflows in these steps, while the loss stays finite."""
-    honest, calls = objective.loss, []
-
-    def overflowing(recipe, model, batch):
-        loss = honest(recipe, model, batch)
-        if model.training:
-            calls.append(None)
-            if len(calls) in steps:
-                loss.register_hook(lambda gradient: gradient * math.inf)
-        return loss
-
-    monkeypatch.setattr(objective, "loss", overflowing)
-    return calls
-
-
-def test_a_gradient_that_overflows_now_and_then_is_skipped(half, tiny, tmp_path, monkeypatch):
-    _overflowing(monkeypatch, (1, 2, 7))
-    assert train.train(tiny, out=tmp_path, precision="16-mixed")["epochs"] == 2
-    _, state = checkpoint.read(runs.folder(tmp_path, tiny, 0) / runs.CHECKPOINTS, pytest.fail)
-    assert state["scaler"]["scale"] == 2.0**13
-
-
-def test_a_gradient_that_overflows_for_ever_stops_the_run(half, tiny, tmp_path, monkeypatch):
-    long = tiny.but(training={"epochs": 4})
-    calls = _overflowing(monkeypatch, range(9, 26))
-    with pytest.raises(train.DivergedError, match="gradient in float16 of step 25 is not finite"):
-        train.train(long, out=tmp_path, precision="16-mixed")
-    assert len(calls) == 25  # eight good ones, and from 2^16 down to 1
-    kept = _weights(runs.folder(tmp_path, long, 0))
-    assert all(bool(value.isfinite().all()) for value in kept.values())
-    # From here on nothing overflows any more: the run goes on from what it kept.
-    assert train.train(long, out=tmp_path, precision="16-mixed")["epochs"] == 4
-    assert len(calls) == 25 + 8
-
-
-def _small_memory(monkeypatch, most):
-    honest = objective.loss
-
-    def small(recipe, model, batch):
-        if len(batch.frames) > most:
-            raise torch.OutOfMemoryError("made up")
-        return honest(recipe, model, batch)
-
-    monkeypatch.setattr(objective, "loss", small)
-
-
-def test_out_of_memory_halves_the_micro_batch(tiny, tmp_path, monkeypatch):
-    train.train(tiny, out=tmp_path / "roomy", device="cpu", precision="64-true")
-    _small_memory(monkeypatch, 1)
-    told = Told()
-    record = train.train(
-        tiny, out=tmp_path / "tight", device="cpu", precision="64-true", report=told
-    )
-    said = [text for text in told.said if "out of memory" in text]
-    assert len(said) == 2  # 4 → 2 → 1, and then it is remembered
-    assert "going on with 1, added up to the same batch of 4" in said[1]
-    assert record["micro_batch"] == 1
-    roomy, tight = (_weights(runs.folder(tmp_path / n, tiny, 0)) for n in ("roomy", "tight"))
-    _assert_equal(roomy, tight, 1e-9)
-
-
-def test_a_model_that_never_fits_says_so(tiny, tmp_path, monkeypatch):
-    _small_memory(monkeypatch, 0)
-    with pytest.raises(MemoryError, match="too small for 1 sequences"):
-        train.train(tiny, out=tmp_path, device="cpu")
-
-
-def test_a_full_disk_does_not_stop_a_run(tiny, tmp_path, monkeypatch):
-    written = checkpoint.save_file
-    full = [True]
-
-    def save_file(tensors, path):
-        if full[0]:
-            path.write_bytes(b"half")
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written(tensors, path)
-
-    class Cleaner(Told):
-        def validated(self, line, epochs, *, best):
-            full[0] = line["epoch"] < 2  # somebody frees some space in the second epoch
-
-    monkeypatch.setattr(checkpoint, "save_file", save_file)
-    told = Cleaner()
-    run = runs.folder(tmp_path, tiny, 0)
-    train.train(tiny, out=tmp_path, device="cpu", report=told, save_minutes=0)
-    said = [text for text in told.said if "cannot save" in text]
-    assert len(said) == 1  # of eight that failed for the same reason
-    assert f"No space left on device: '{run / runs.CHECKPOINTS}" in said[0]
-    assert ".part" not in said[0]
-    assert told.said.count("saving works again") == 1
-    assert runs.read_record(run) is not None
-    assert not list(run.rglob("*.part"))
-    assert checkpoint.read(run / runs.CHECKPOINTS, print)[1]["step"] == 16
 
 
 @pytest.mark.parametrize(
@@ -364,17 +210,6 @@ def test_clips_need_an_archive(tmp_path):
         train.train(find("table2/kth/grnn", "quick"), out=tmp_path, device="cpu")
 
 
-def test_a_board_that_cannot_be_written_is_told_of_once(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    told, line = Told(), {"step": 1, "train_loss": 1.0, "val_loss": 1.0, "lr": 1e-3}
-    board = Board(tmp_path / "file" / "tensorboard", told.say)
-    for _ in range(2):
-        board.add(line)
-    board.close()
-    assert len(told.said) == 1
-    assert "curve.jsonl alone" in told.said[0]
-
-
 def test_training_sees_neither_the_test_split_nor_another_validation(tiny, tmp_path, monkeypatch):
     asked, videos = [], datasets.videos
 
@@ -386,31 +221,6 @@ def test_training_sees_neither_the_test_split_nor_another_validation(tiny, tmp_p
     monkeypatch.setattr(train, "evaluate", lambda *args, **options: asked.append("tested") or {})
     train.train(tiny, seed=3, out=tmp_path, device="cpu")
     assert asked == [("train", 3), ("val", 0), "tested"]
-
-
-def test_a_validation_that_is_not_finite_is_null(tiny, tmp_path, monkeypatch, capsys):
-    losses = iter([math.nan, 2.0])
-    monkeypatch.setattr(Loop, "_validate", lambda loop: next(losses))
-    report = Lines(Console(force_terminal=False, width=200))
-    record = train.train(tiny, out=tmp_path, device="cpu", report=report)
-    run = runs.folder(tmp_path, tiny, 0)
-    for line in ((run / runs.RECORD).read_text(), *(run / runs.CURVE).read_text().splitlines()):
-        json.loads(line, parse_constant=pytest.fail)
-    for checkpointed in (run / runs.CHECKPOINTS).glob("*.json"):
-        json.loads(checkpointed.read_text(), parse_constant=pytest.fail)
-    assert [line["val_loss"] for line in record["curve"]] == [None, 2.0]
-    assert runs.read_record(run) == record
-    assert runs.read_curve(run) == record["curve"]
-    assert record["best_epoch"] == 2
-    assert "val not finite" in capsys.readouterr().out
-
-
-def test_not_a_number_in_an_older_file_is_none(tmp_path):
-    (tmp_path / runs.CURVE).write_text('{"val_loss": NaN}\n{"val_loss": Infinity}\n')
-    assert runs.read_curve(tmp_path) == [{"val_loss": None}] * 2
-    (tmp_path / runs.RECORD).write_text('{"metrics": {"test_mse": -Infinity}}')
-    assert runs.read_record(tmp_path) == {"metrics": {"test_mse": None}}
-    assert load_one(tmp_path).number("test_mse") is None
 
 
 def test_the_weights_of_the_best_validation_are_kept_and_tested(tiny, tmp_path, monkeypatch):
@@ -427,5 +237,5 @@ def test_the_weights_of_the_best_validation_are_kept_and_tested(tiny, tmp_path, 
     record = train.train(tiny, out=tmp_path, device="cpu")
     kept = load(runs.folder(tmp_path, tiny, 0) / runs.BEST)
     assert (record["best_epoch"], record["epochs"]) == (1, 2)
-    _assert_equal(dict(kept.state_dict()), best)
+    assert_equal(dict(kept.state_dict()), best)
     assert record["metrics"]["test_mse"] == evaluate(kept, tiny)["test_mse"]

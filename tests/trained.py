@@ -1,0 +1,33 @@
+"""What tests of training share: a report that remembers, and the weights of a run."""
+
+import torch
+from safetensors.torch import load_file
+
+from fernn.experiments import checkpoint, runs
+from fernn.experiments.progress import Report
+
+
+class Told(Report):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.said, self.losses = [], []
+
+    def say(self, text):
+        self.said.append(text)
+
+    def step(self, done, loss, rate):
+        self.losses.append(loss)
+
+
+def weights(run):
+    """Those of its newest checkpoint."""
+    newest = max((run / runs.CHECKPOINTS).glob("*.safetensors"))
+    return checkpoint.part(load_file(newest), "model/")
+
+
+def assert_equal(one, other, tolerance=0.0):
+    """Tensors by name are the same."""
+    assert one.keys() == other.keys()
+    for name in one:
+        torch.testing.assert_close(one[name], other[name], rtol=tolerance, atol=tolerance)
