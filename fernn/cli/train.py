@@ -17,19 +17,27 @@ from fernn.experiments.nearest import nearest
 _STOPPED = 130  # what a shell reports of a program that Ctrl-C ended
 
 # What `train` and `reproduce` both take.
-_Scale = Annotated[str, typer.Option(help="paper, short or quick.")]
+_Scale = Annotated[
+    str, typer.Option(help="paper, as published; short, ten epochs; quick, a small task for a CPU.")
+]
 _Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-_Devices = Annotated[int, typer.Option(help="How many, on each machine.", min=1)]
+_Devices = Annotated[int, typer.Option(help="How many share every batch, on each machine.", min=1)]
 _Nodes = Annotated[int, typer.Option(help="How many machines.", min=1)]
-_Precision = Annotated[str, typer.Option(help="32-true, tf32, bf16-mixed, 16-mixed or 64-true.")]
-_Data = Annotated[Path | None, typer.Option(help="Folder with MNIST's files.")]
-_Clips = Annotated[Path | None, typer.Option(help="Archive of labelled clips.")]
-_Out = Annotated[Path, typer.Option(help="Folder of all runs.")]
+_Precision = Annotated[
+    str, typer.Option(help="32-true, tf32, bf16-mixed, 16-mixed or 64-true; a run keeps its own.")
+]
+_Data = Annotated[
+    Path | None, typer.Option(help="Folder with MNIST's files; scale quick needs none.")
+]
+_Clips = Annotated[
+    Path | None, typer.Option(help="Archive of labelled clips, for recipes on clips.")
+]
+_Out = Annotated[Path, typer.Option(help="Folder of all runs, each in its own below it.")]
 _MicroBatch = Annotated[
     int | None,
     typer.Option(help="Sequences on a device at once; the steps stay the same.", min=1),
 ]
-_SaveMinutes = Annotated[float, typer.Option(help="Between checkpoints.", min=0)]
+_SaveMinutes = Annotated[float, typer.Option(help="Minutes between checkpoints.", min=0)]
 
 
 @app.command("list")
@@ -57,7 +65,7 @@ def list_command(
 @app.command("train")
 def train_command(
     recipe: Annotated[str, typer.Argument(help="A name that `fernn list` shows.")],
-    seed: Annotated[int, typer.Option(help="Weights and training data.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Decides first weights and training data.", min=0)] = 0,
     scale: _Scale = "paper",
     device: _Device = "auto",
     devices: _Devices = 1,
@@ -67,12 +75,20 @@ def train_command(
     clips: _Clips = None,
     out: _Out = runs.RUNS,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, such as training.epochs=3.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change one thing: key=value, such as training.epochs=3. May be repeated."
+        ),
     ] = None,
     micro_batch: _MicroBatch = None,
     save_minutes: _SaveMinutes = 10.0,
 ) -> None:
-    """Train a recipe, or go on where an interrupted run stopped."""
+    """Train a recipe, or go on where an interrupted run stopped.
+
+    Ctrl-C saves, and the same command goes on; a finished run is not trained again. A recipe that
+    is changed with --set has a folder of its own beside the plain one, and a row of its own in
+    `fernn table`. A key that does not exist is answered with those that do.
+    """
     chosen = recipes.changed(recipes.find(recipe, scale), settings or ())
     record = run(
         chosen,
@@ -212,7 +228,7 @@ def _lacking(
 
 @app.command()
 def show(run: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:
-    """Show one run: its recipe, how far it is, and what it measured."""
+    """Show one run: its recipe, what was changed in it, how far it is, and what it measured."""
     recipe, record = runs.read_recipe(run), runs.read_record(run)
     paper, plain = recipe.published, recipes.original(recipe)
     lines = [f"{recipe.name}, {recipe.scale}: {paper.where}, {paper.row}"]
@@ -252,6 +268,7 @@ def _print_record(folder: Path, record: dict[str, Any]) -> None:
             if isinstance(value, int | float | None)
         },
         "parameters": f"{record['parameters']:,}",
+        "precision": f"{record['precision']} on {record['device']}",
         "training": f"{record['wall_seconds']:.0f} s, {speed:.1f} sequences/s",
     }
     for name, value in rows.items():

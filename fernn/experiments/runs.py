@@ -92,8 +92,8 @@ def check_began(run: Path, there: str | None, here: str, option: str) -> None:
     """Raise where a run would go on otherwise than it began; an old one may not say how (None)."""
     if there not in (None, here):
         raise ValueError(
-            f"{option} must be what the run in {run} began with, {there!r}, got {here!r}. Use "
-            "another --out, or remove that folder to begin again."
+            f"{option} must be what the run in {run} began with, {there!r}, got {here!r}. Go "
+            "on with that, use another --out, or remove that folder to begin again."
         )
 
 

@@ -46,7 +46,7 @@ COLUMNS: tuple[str, ...] = (
 _FOLDABLE = ("scale", "epochs", "precision", "hardware")
 _RATIO = "ours / paper"
 _METRICS = {paper.MSE: "test_mse", paper.ACCURACY: "accuracy"}
-_LABELLED = 36  # characters of changes in a label; all of them are in a note then
+_LABELLED = 72  # characters of changes in a label; all of them are in a note then
 MISSING = "missing"
 NONE = "–"
 

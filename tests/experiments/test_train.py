@@ -60,7 +60,7 @@ def test_a_finished_run_of_another_precision_or_data_is_refused(tiny, tmp_path, 
     run = str(runs.folder(tmp_path, tiny, 0))
     with pytest.raises(ValueError, match="`--precision` must be what the run in") as caught:
         train.train(tiny, out=tmp_path, device="cpu")
-    assert f"{run} began with, 'bf16-mixed', got '32-true'. Use another --out" in str(caught.value)
+    assert f"{run} began with, 'bf16-mixed', got '32-true'. Go on with that" in str(caught.value)
     monkeypatch.setattr(datasets, "source", lambda *_: "MNIST")
     with pytest.raises(ValueError, match="`--data` and `--clips` must be what the run in"):
         train.train(tiny, out=tmp_path, device="cpu", precision="bf16-mixed")

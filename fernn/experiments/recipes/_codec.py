@@ -60,7 +60,11 @@ def changed(recipe: Recipe, settings: Iterable[str]) -> Recipe:
         key, equals, text = setting.partition("=")
         part, _, name = key.strip().partition(".")
         kinds = _kinds(recipe)
-        if not equals or f"{part}.{name}" not in kinds:
+        if not equals:
+            raise ValueError(
+                f"`--set` must be key=value, such as training.epochs=3, got {setting!r}."
+            )
+        if f"{part}.{name}" not in kinds:
             known = sorted(kinds)
             raise ValueError(
                 f"`--set` must be key=value with a key of this recipe, got {setting!r}. "
