@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialise
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -40,14 +41,17 @@ def write(folder: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any])
         whole = {"tensors_sha256": digest, "state_sha256": _digest_text(text), "state": state}
         with written_whole(path.with_suffix(".json")) as part:
             part.write_text(json.dumps(whole), encoding="utf-8")
-    except (OSError, SafetensorError) as error:
+    except OSError:
         _remove(folder, number)
-        if isinstance(error, SafetensorError):  # how safetensors says that the disk is full
-            raise OSError(f"{path} cannot be written: {error}") from error
         raise
     for old in sorted(_numbers(folder))[:-KEPT]:
         _remove(folder, old)
     return number
+
+
+def save_file(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """As an ordinary file: one of safetensors' own is private, and its errors have no number."""
+    path.write_bytes(serialise(dict(tensors)))
 
 
 def read(folder: Path, say: Say) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

@@ -138,6 +138,8 @@ class Loop:
 
     def _save_unless_last(self, stop: bool) -> None:
         """Save, and stop where that is wished; the end of an epoch saves by itself."""
+        if stop:
+            self._failing.clear()  # the last chance to say what is not saved
         if stop or self.progress.batch < self.batches:
             self._save()
             self._begun = time.monotonic()

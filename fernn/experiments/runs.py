@@ -13,7 +13,8 @@ RUNS/<recipe name>/<scale>/training.epochs=3/seed-<n>/    the recipe with someth
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from fernn.experiments.recipes import Recipe, changes, differences, from_json, o
 RUNS = Path("out/runs")
 RECIPE, CURVE, BEST, RECORD = "recipe.json", "curve.jsonl", "best.safetensors", "record.json"
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
+PATIENCE, PAUSE = 3600.0, 5.0  # seconds that a finished run waits for a disk, and between two tries
 PRECISION, DATA = "`--precision`", "`--data` and `--clips`"  # what a run keeps to its end
 _LOCK = ".lock"
 _REMEDY = "Remove the file: the command that wrote it writes it again."
@@ -152,6 +154,24 @@ def _parsed(text: str) -> Any:
     return json.loads(text, parse_constant=lambda _: None)
 
 
+def insist(write: Callable[[], None], say: Callable[[str], None]) -> None:
+    """Write at the end of a run, with nothing left to do meanwhile: a full disk is waited for."""
+    until, told = time.monotonic() + PATIENCE, ""
+    while True:
+        try:
+            return write()
+        except OSError as error:
+            if time.monotonic() >= until:
+                raise
+            if str(error) != told:
+                say(
+                    f"cannot save: {error}. The run is at its end and waits "
+                    f"{PATIENCE / 60:.0f} minutes for you to free some space."
+                )
+            told = str(error)
+        time.sleep(PAUSE)
+
+
 @contextmanager
 def held(run: Path) -> Iterator[None]:
     """Holds the folder for this process, or raises `HeldError`.
@@ -163,8 +183,14 @@ def held(run: Path) -> Iterator[None]:
     except ImportError:  # not a POSIX system: nothing guards the folder there
         yield
         return
-    run.mkdir(parents=True, exist_ok=True)
-    with (run / _LOCK).open("w") as lock:
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        lock = (run / _LOCK).open("w")
+    except OSError as error:
+        raise OSError(
+            f"`--out` must be a folder that can be written to, got {run}: {error.strerror}."
+        ) from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -146,7 +146,7 @@ def _finish(
             f"no validation of {recipe.name!r} had a finite loss, so there are no best weights. "
             "Lower `training.learning_rate`."
         )
-    loop.write_best()
+    runs.insist(loop.write_best, loop.report.say)
     loop.report.say("evaluating the best weights on the test split")
     model: nn.Module = loop.best_model()
     parameters = sum(p.numel() for p in model.parameters())
@@ -179,8 +179,8 @@ def _finish(
         "metrics": metrics,
         "curve": progress.curve,
     }
-    runs.write_curve(loop.folder, progress.curve)
-    records.write(loop.folder / runs.RECORD, record)
+    runs.insist(lambda: runs.write_curve(loop.folder, progress.curve), loop.report.say)
+    runs.insist(lambda: records.write(loop.folder / runs.RECORD, record), loop.report.say)
     return record
 
 

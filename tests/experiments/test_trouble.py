@@ -3,13 +3,15 @@
 import errno
 import json
 import math
+import os
+import signal
 
 import pytest
 import torch
 from rich.console import Console
 from trained import Told, assert_equal, weights
 
-from fernn.experiments import checkpoint, objective, runs, train
+from fernn.experiments import checkpoint, objective, records, runs, train
 from fernn.experiments.board import Board
 from fernn.experiments.loop import Loop
 from fernn.experiments.progress import Lines
@@ -139,6 +141,61 @@ def test_a_full_disk_does_not_stop_a_run(tiny, tmp_path, monkeypatch):
     assert runs.read_record(run) is not None
     assert not list(run.rglob("*.part"))
     assert checkpoint.read(run / runs.CHECKPOINTS, print)[1]["step"] == 16
+
+
+def test_a_finished_run_waits_for_a_full_disk(tiny, tmp_path, monkeypatch):
+    written, tries = records.write, []
+
+    def full_for_a_while(path, record):
+        if path.name == runs.RECORD:
+            tries.append(path)
+            if len(tries) < 4:
+                raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        written(path, record)
+
+    monkeypatch.setattr(records, "write", full_for_a_while)
+    monkeypatch.setattr(runs, "PAUSE", 0.0)
+    told = Told()
+    record = train.train(tiny, out=tmp_path, device="cpu", report=told)
+    assert runs.read_record(runs.folder(tmp_path, tiny, 0)) == record
+    (said,) = [text for text in told.said if "cannot save" in text]
+    assert f"No space left on device: '{tries[0]}'" in said
+    assert "waits 60 minutes for you to free some space" in said
+
+
+def test_nobody_waits_for_ever(monkeypatch):
+    def full():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runs, "PAUSE", 0.0)
+    monkeypatch.setattr(runs, "PATIENCE", 0.05)
+    with pytest.raises(OSError, match="No space left on device"):
+        runs.insist(full, [].append)
+
+
+def test_a_stop_says_what_was_not_saved(tiny, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    class Stopping(Told):
+        def step(self, done, loss, rate):
+            if done == 5:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    told = Stopping()
+    with pytest.raises(train.Interrupted):
+        train.train(tiny, out=tmp_path, device="cpu", report=told, save_minutes=0)
+    assert len([text for text in told.said if "cannot save" in text]) == 2  # the first, the last
+
+
+@pytest.mark.parametrize("out", ["a file/runs", "a file"])
+def test_a_folder_that_cannot_be_written_to_is_refused(out, tiny, tmp_path):
+    (tmp_path / "a file").touch()
+    with pytest.raises(
+        OSError, match=r"`--out` must be a folder that can be written to, got .*a f"
+    ):
+        train.train(tiny, out=tmp_path / out, device="cpu")
 
 
 def test_a_board_that_cannot_be_written_is_told_of_once(tmp_path):
