@@ -121,6 +121,30 @@ def test_evaluate_takes_fewer_sequences_at_once_where_they_do_not_fit(most, reci
     assert tight["mse_per_step_long"] == pytest.approx(roomy["mse_per_step_long"], rel=1e-5)
 
 
+@pytest.mark.gpu
+def test_evaluate_fits_into_a_small_gpu(recipe):
+    recipe = recipe.but(
+        data={"test_size": 512}, options={"hidden_channels": 32}, training={"batch_size": 512}
+    )
+    wide, narrow = (Small(model, most=512) for model in [recipe.build()] * 2)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_reserved()
+    roomy = evaluate(wide, recipe, device="cuda")
+    needed = torch.cuda.max_memory_reserved() - before
+    torch.cuda.empty_cache()
+    _, total = torch.cuda.mem_get_info()
+    small = torch.cuda.memory_reserved() + needed / 2
+    torch.cuda.set_per_process_memory_fraction(small / total)
+    try:
+        tight = evaluate(narrow, recipe, device="cuda")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert len(narrow.sizes) > len(wide.sizes)
+    for name in ("test_mse", "mse_per_step", "mse_per_step_long"):
+        assert tight[name] == pytest.approx(roomy[name], rel=1e-4)
+
+
 def test_evaluate_of_clips_takes_fewer_at_once(archive):
     recipe = clips_recipe()
     model = recipe.build()

@@ -187,6 +187,17 @@ def test_another_precision_is_refused_and_another_device_is_told_of(tiny, tmp_pa
     _assert_same_end(run, whole)
 
 
+@pytest.mark.gpu
+def test_a_run_moves_to_a_gpu(tiny, tmp_path, whole):
+    _stopped(tiny, tmp_path / "moved", 6)
+    told = At(None, None)
+    record = train.train(tiny, out=tmp_path / "moved", device="cuda", report=told)
+    assert "going on on cuda, after cpu" in told.said
+    assert told.steps[0] in (7, 8)
+    expected = runs.read_record(whole)["metrics"]["test_mse"]
+    assert record["metrics"]["test_mse"] == pytest.approx(expected, rel=1e-2)
+
+
 def test_a_checkpoint_from_before_precisions_were_kept_goes_on(tiny, tmp_path, whole):
     run = _stopped(tiny, tmp_path / "old", 2)
     tensors, state = _state(run)

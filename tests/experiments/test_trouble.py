@@ -83,6 +83,16 @@ def test_a_gradient_that_overflows_for_ever_stops_the_run(half, tiny, tmp_path, 
     assert len(calls) == 25 + 8
 
 
+@pytest.mark.gpu
+def test_a_gradient_that_overflows_for_ever_stops_the_run_on_a_gpu(tiny, tmp_path, monkeypatch):
+    honest = objective.loss
+    monkeypatch.setattr(objective, "loss", lambda *given: honest(*given) * 1e12)
+    with pytest.raises(train.DivergedError, match="gradient in float16 of step 17 is not finite"):
+        train.train(
+            tiny.but(training={"epochs": 4}), out=tmp_path, device="cuda", precision="16-mixed"
+        )
+
+
 def _small_memory(monkeypatch, most):
     honest = objective.loss
 
