@@ -178,6 +178,6 @@ def test_reproduce_leaves_a_run_of_other_settings_alone(invoke, tmp_path):
     result = invoke("reproduce", NAME, "--scale", "quick", "--seeds", "1", "--out", str(tmp_path))
     assert result.exit_code == 1
     assert "not done" in result.output
-    assert "training.epochs: 3 and" in result.output
+    assert "which has training.epochs=3" in result.output
     assert (there / runs.RECIPE).read_bytes() == before
     assert not (there / runs.CHECKPOINTS).exists()

@@ -122,8 +122,8 @@ def test_show_of_a_damaged_recipe_names_the_file(invoke, tmp_path):
     (tmp_path / runs.RECIPE).write_text('{"name": "table9"}')
     error = invoke("show", str(tmp_path)).exception
     assert isinstance(error, ValueError)
-    assert str(tmp_path / runs.RECIPE) in str(error)
-    assert "Remove the file" in str(error)
+    assert f"{tmp_path / runs.RECIPE} must hold a recipe" in str(error)
+    assert "remove the folder" in str(error)
 
 
 def test_show_of_a_run_that_is_not_finished(invoke, tmp_path):

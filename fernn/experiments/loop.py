@@ -280,7 +280,7 @@ class Loop:
         runs.check_began(self.folder, plain.get("precision"), progress.precision, runs.PRECISION)
         runs.check_began(self.folder, plain["source"], progress.source, runs.DATA)
         if plain.get("device", progress.device) != progress.device:
-            self.report.say(f"going on on {progress.device}, after {plain['device']}")
+            self.report.say(f"on {progress.device} from here on; on {plain['device']} until now")
         self.state.take(tensors, plain)
         self.report.say(f"resuming {self.folder} at step {self.progress.step} of {self.steps}")
         if self.fabric.is_global_zero:

@@ -22,7 +22,7 @@ from typing import Any
 from fernn import _check
 from fernn._files import part_pattern, written_whole
 from fernn.experiments import records
-from fernn.experiments.recipes import Recipe, changes, differences, from_json, original, to_json
+from fernn.experiments.recipes import Recipe, changes, from_json, original, to_json
 
 RUNS = Path("out/runs")
 RECIPE, CURVE, BEST, RECORD = "recipe.json", "curve.jsonl", "best.safetensors", "record.json"
@@ -32,7 +32,6 @@ PRECISION, DATA = "`--precision`", "`--data` and `--clips`"  # what a run keeps 
 _LOCK = ".lock"
 _REMEDY = "Remove the file: the command that wrote it writes it again."
 _LONGEST = 80  # characters of a folder's name; file systems take 255 bytes
-_ABOUT = ("published", "seeds", "rates")  # what a recipe says of itself without an effect on a run
 
 
 class HeldError(ValueError):
@@ -76,17 +75,15 @@ def begin(run: Path, recipe: Recipe) -> dict[str, Any] | None:
     run.mkdir(parents=True, exist_ok=True)
     for part in [*run.glob(part_pattern("*")), *run.glob(f"*/{part_pattern('*')}")]:
         part.unlink(missing_ok=True)  # what a killed process was writing
-    plain = to_json(recipe)
-    if (run / RECIPE).exists():
-        there = read_json(run / RECIPE)
-        found = differences(there | {name: plain[name] for name in _ABOUT}, plain)
-        if found:
-            raise ValueError(
-                f"`--out` must hold runs of the same recipe, got {run}, which differs (there and "
-                "here):\n  " + "\n  ".join(found) + "\nUse another --out, or remove that folder."
-            )
-    else:
-        records.write(run / RECIPE, plain)
+    if not (run / RECIPE).exists():
+        records.write(run / RECIPE, to_json(recipe))
+    there = read_recipe(run)
+    has, wanted = changes(there, recipe), changes(recipe, there)
+    if has:
+        raise ValueError(
+            f"`--out` must hold runs of the same recipe, got {run}, which has {', '.join(has)} "
+            f"and not {', '.join(wanted)}. Use another --out, or remove that folder."
+        )
     return read_record(run)
 
 
@@ -111,7 +108,10 @@ def read_recipe(run: Path) -> Recipe:
     try:
         return from_json(plain if path.name == RECIPE else plain["recipe"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} must hold a recipe: {error} {_REMEDY}") from None
+        raise ValueError(
+            f"{path} must hold a recipe that this version knows: {error} Use the version that "
+            "wrote it, or remove the folder."
+        ) from None
 
 
 def read_record(run: Path) -> dict[str, Any] | None:

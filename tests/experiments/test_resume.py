@@ -183,7 +183,7 @@ def test_another_precision_is_refused_and_another_device_is_told_of(tiny, tmp_pa
     checkpoint.write(run / runs.CHECKPOINTS, tensors, state | {"device": "cuda"})
     told = At(None, None)
     train.train(tiny, out=tmp_path / "moved", device="cpu", report=told)
-    assert "going on on cpu, after cuda" in told.said
+    assert "on cpu from here on; on cuda until now" in told.said
     _assert_same_end(run, whole)
 
 
@@ -192,7 +192,7 @@ def test_a_run_moves_to_a_gpu(tiny, tmp_path, whole):
     _stopped(tiny, tmp_path / "moved", 6)
     told = At(None, None)
     record = train.train(tiny, out=tmp_path / "moved", device="cuda", report=told)
-    assert "going on on cuda, after cpu" in told.said
+    assert "on cuda from here on; on cpu until now" in told.said
     assert told.steps[0] in (7, 8)
     expected = runs.read_record(whole)["metrics"]["test_mse"]
     assert record["metrics"]["test_mse"] == pytest.approx(expected, rel=1e-2)

@@ -69,7 +69,9 @@ def test_a_finished_run_of_another_precision_or_data_is_refused(tiny, tmp_path, 
 def test_another_recipe_in_the_same_folder_is_refused(tiny, tmp_path):
     # As where the package's own recipe has changed since.
     runs.begin(runs.folder(tmp_path, tiny, 0), tiny.but(training={"epochs": 3}))
-    with pytest.raises(ValueError, match=r"training.epochs: 3 and 2\nUse another --out"):
+    with pytest.raises(
+        ValueError, match=r"has training\.epochs=3 and not training\.epochs=2\. Use"
+    ):
         train.train(tiny, out=tmp_path, device="cpu")
 
 
@@ -86,6 +88,17 @@ def test_what_a_recipe_says_of_itself_may_change(tiny, tmp_path):
     run = runs.folder(tmp_path, tiny, 0)
     runs.begin(run, tiny)
     runs.begin(run, tiny.but(seeds=9, published={"row": "another name"}))
+
+
+def test_a_run_from_before_a_setting_existed_goes_on(tiny, tmp_path):
+    run = runs.folder(tmp_path, tiny, 0)
+    runs.begin(run, tiny)
+    plain = json.loads((run / runs.RECIPE).read_text())
+    del plain["data"]["switch"]  # false by default, as a new setting is
+    (run / runs.RECIPE).write_text(json.dumps(plain))
+    assert runs.begin(run, tiny) is None
+    with pytest.raises(ValueError, match=r"has data\.switch=False and not data\.switch=True"):
+        runs.begin(run, tiny.but(data={"switch": True}))
 
 
 def test_two_processes_cannot_train_one_run(tiny, tmp_path):

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from fernn.experiments.recipes import _clips, _rotation, _translation, _wrapper
 from fernn.experiments.recipes._base import SCALES, Data, Published, Recipe, Training
-from fernn.experiments.recipes._codec import changed, changes, differences, from_json, to_json
+from fernn.experiments.recipes._codec import changed, changes, from_json, to_json
 
 __all__ = [
     "SCALES",
@@ -17,7 +17,6 @@ __all__ = [
     "Training",
     "changed",
     "changes",
-    "differences",
     "find",
     "from_json",
     "original",

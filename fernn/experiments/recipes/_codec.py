@@ -93,13 +93,6 @@ def changes(recipe: Recipe, since: Recipe) -> tuple[str, ...]:
     )
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Where two recipes in JSON differ, a line each: `training.epochs: 3 and 50`."""
-    flat, against = _flat(one), _flat(other)
-    keys = sorted(key for key in flat.keys() | against.keys() if flat.get(key) != against.get(key))
-    return [f"{key}: {flat.get(key)!r} and {against.get(key)!r}" for key in keys]
-
-
 def _nearest(word: str, known: list[str]) -> str:
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"Did you mean {near[0]!r}?" if near else f"The keys are {', '.join(known)}."
@@ -181,14 +174,3 @@ def _decode(value: object) -> Any:
     if len(decoded) == 1 and (made := next(iter(decoded))) in _VALUES:
         return _VALUES[made](**decoded[made])
     return decoded
-
-
-def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in plain.items():
-        flat |= (
-            _flat(value, f"{prefix}{name}.")
-            if isinstance(value, Mapping)
-            else {prefix + name: value}
-        )
-    return flat
