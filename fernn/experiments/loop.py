@@ -179,7 +179,7 @@ class Loop:
         raise DivergedError(
             f"the {what} of step {step} is not finite; the run stopped before it and its last good "
             f"state is in {self.folder / runs.CHECKPOINTS}. Lower `training.learning_rate` "
-            f"({rate:g} now), set `training.clip`, or use a wider --precision, in another --out."
+            f"({rate:g} now) or set `training.clip`, or use a wider --precision in another --out."
         )
 
     def _validate(self) -> float:

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from synthetic import clip_metrics, forecast_metrics, write_run
 
-from fernn.experiments import paper, render, results, tables
+from fernn.experiments import figures, paper, render, results, tables
 from fernn.experiments.recipes import changed, find, recipes
 
 GRNN, FERNN = "table1/translation/grnn", "table1/translation/fernn-v2"
@@ -128,6 +128,15 @@ def test_table_ignores_numbers_that_are_not(tmp_path):
     table = tables.table("1", results.load(tmp_path))
     assert cells(table, "FERNN-V^T_2")["ours"] == "missing"
     assert cells(table, "FERNN-V^T_2")["seeds"] == "0 of 5"
+
+
+def test_figures_ignore_losses_that_are_not(tmp_path):
+    nothing = [{"step": step, "epoch": step, "val_loss": None} for step in (1, 2)]
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN))
+    write_run(tmp_path, GRNN, metrics=forecast_metrics(GRNN), curve=nothing)
+    missing = figures.draw("3", results.load(tmp_path), tmp_path / "3.png")
+    assert GRNN in missing
+    assert FERNN not in missing
 
 
 def test_load_leaves_out_what_it_cannot_trust_and_says_so(tmp_path):
