@@ -2,7 +2,7 @@
 
 from fernn.flows import RigidMotion, Rotation, Translation
 from fernn.groups import SE2
-from fernn.models import Classifier, Forecaster, Stream, load, save
+from fernn.models import Classifier, Forecaster, Stream, load, load_pretrained, pretrained, save
 from fernn.nn import Cell, ConvGRU, FlowEquivariant, FlowPool, FlowRNN
 from fernn.verify import assert_flow_equivariant, verify
 
@@ -23,6 +23,8 @@ __all__ = [
     "Translation",
     "assert_flow_equivariant",
     "load",
+    "load_pretrained",
+    "pretrained",
     "save",
     "verify",
 ]

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from fernn._nearest import nearest
 from fernn.cli._app import app, console
 from fernn.cli._batch import Batch, Job
 from fernn.experiments import checkpoint, progress, recipes, runs, search
 from fernn.experiments.devices import resolved
-from fernn.experiments.nearest import nearest
 
 _STOPPED = 130  # what a shell reports of a program that Ctrl-C ended
 

@@ -55,6 +55,22 @@ def evaluate(
         return _forecast(model, data) if recipe.task == "forecast" else _classify(model, data)
 
 
+def sequence_errors(
+    model: nn.Module, recipe: Recipe, count: int, *, device: str | torch.device = "cpu"
+) -> list[float]:
+    """The error of each of the first test sequences, made of the digits inside the package."""
+    data = TestData(recipe, device=device)
+    frames = data.videos(size=count).batch(range(count), epoch=0).frames
+    observed = recipe.data.observed
+    with _evaluating(model, device):
+        # One by one, so that none depends on how many there are.
+        errors = [
+            (model(video[:, :observed], recipe.data.horizon) - video[:, observed:]).double()
+            for video in frames.split(1)
+        ]
+    return [float(error.square().mean()) for error in errors]
+
+
 class TestData:
     """The test split of a recipe, and its relatives: longer, at one velocity, under another V."""
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fernn._nearest import nearest
 from fernn.experiments import paper
-from fernn.experiments.nearest import nearest
 from fernn.experiments.numerals import duration, number_text
 from fernn.experiments.recipes import SCALES, recipes
 from fernn.experiments.results import Result, Results, mean_and_spread

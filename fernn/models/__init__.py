@@ -3,6 +3,7 @@
 from fernn.models._classifier import CNN3D, TRANSPORTS, Classifier
 from fernn.models._forecaster import READOUTS, Forecaster
 from fernn.models._io import load, save
+from fernn.models._pretrained import load_pretrained, pretrained, pretrained_record
 from fernn.models._sequence import SequenceForecaster
 from fernn.models._stream import Stream
 
@@ -15,5 +16,8 @@ __all__ = [
     "SequenceForecaster",
     "Stream",
     "load",
+    "load_pretrained",
+    "pretrained",
+    "pretrained_record",
     "save",
 ]

@@ -77,6 +77,8 @@ def test_import_leaves_the_random_state_and_the_defaults_alone():
         "SE2",
         "Translation",
         "load",
+        "load_pretrained",
+        "pretrained",
         "save",
     ],
 )

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fernn._nearest import nearest
 from fernn.experiments import counterexample
 from fernn.experiments.figures import _bars, _curves, _samples, _velocity
 from fernn.experiments.figures._curves import DATASETS
 from fernn.experiments.figures._panel import Panel, compose, save
 from fernn.experiments.figures._samples import Sources, extremes
-from fernn.experiments.nearest import nearest
 from fernn.experiments.recipes import SCALES
 from fernn.experiments.results import Results
 
