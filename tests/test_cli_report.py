@@ -12,8 +12,10 @@ from fernn import Translation, cli
 from fernn.experiments import runs
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.recipes import find
+from fernn.models import pretrained_record
 
 FERNN = "table1/translation/fernn-v2"
+GRNN = "translating-mnist/grnn"
 
 
 @pytest.fixture
@@ -39,7 +41,8 @@ def test_evaluate_gives_what_the_run_recorded(run, invoke):
     before = (run / runs.RECORD).read_bytes()
     result = invoke("evaluate", run, "--json")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.output) == runs.read_json(run / runs.RECORD)["metrics"]
+    recorded = runs.read_json(run / runs.RECORD)["metrics"]
+    assert json.loads(result.output) == {"measured": recorded, "recorded": recorded}
     assert (run / runs.RECORD).read_bytes() == before
     text = invoke("evaluate", run).output
     assert "test mse" in text
@@ -52,6 +55,45 @@ def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):
     (run / runs.BEST).unlink()
     assert "best.safetensors" in str(invoke("evaluate", run).exception)
     assert "`run` must be" in str(invoke("evaluate", tmp_path / "nowhere").exception)
+
+
+def test_evaluate_of_a_run_that_has_not_finished(run, invoke):
+    (run / runs.RECORD).unlink()
+    result = invoke("evaluate", run, "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["recorded"] == {}
+    assert "–" in invoke("evaluate", run).output
+
+
+def test_evaluate_of_pretrained_weights_takes_the_recorded_sequences(invoke, monkeypatch):
+    record = pretrained_record(GRNN)
+    few = record["check"] | {"sequence_mse": record["check"]["sequence_mse"][:2]}
+    monkeypatch.setattr("fernn.models.pretrained_record", lambda name: record | {"check": few})
+    result = invoke("evaluate", GRNN, "--json", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert found["measured"]["sequence_mse"] == pytest.approx(few["sequence_mse"], rel=1e-3)
+    assert found["recorded"] == {name: few[name] for name in ("mean", "sequence_mse")}
+
+
+def test_evaluate_of_pretrained_weights_takes_all_of_mnist_where_it_is(invoke, monkeypatch):
+    asked = []
+
+    def evaluate(model, recipe, **options):
+        asked.append(options["root"])
+        return {"test_mse": 0.5}
+
+    monkeypatch.setattr("fernn.cli.evaluate.evaluate", evaluate)
+    result = invoke("evaluate", GRNN, "--data", "mnist", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert [str(root) for root in asked] == ["mnist"]
+    recorded = pretrained_record(GRNN)["metrics"]["test_mse"]
+    assert f"0.5 {recorded:.4g}" in " ".join(result.output.split())
+
+
+def test_evaluate_suggests_the_nearest_pretrained_name(invoke):
+    error = str(invoke("evaluate", "translating-mnist/gnn").exception)
+    assert "Did you mean translating-mnist/grnn?" in error
 
 
 def test_table_in_every_form(tmp_path, invoke):

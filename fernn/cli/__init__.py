@@ -2,10 +2,10 @@
 
 import sys
 
-from fernn.cli import data, demo, report, train, verify
+from fernn.cli import data, demo, evaluate, report, train, verify
 from fernn.cli._app import app
 
-__all__ = ["app", "data", "demo", "main", "report", "train", "verify"]
+__all__ = ["app", "data", "demo", "evaluate", "main", "report", "train", "verify"]
 
 
 def main() -> None:

@@ -1,17 +1,13 @@
-"""`fernn evaluate`, `fernn table`, `fernn figure` and `fernn report`."""
+"""`fernn table`, `fernn figure` and `fernn report`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from fernn import models
 from fernn.cli._app import app, console
-from fernn.experiments import datasets, render, results, runs, tables
+from fernn.experiments import render, results, runs, tables
 from fernn.experiments.devices import resolved
-from fernn.experiments.evaluate import evaluate
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
 Scale = Annotated[str | None, typer.Option(help="paper, short or quick; without it, any.")]
@@ -19,37 +15,6 @@ Digits = Annotated[Path | None, typer.Option("--data", help="Folder with MNIST's
 Clips = Annotated[Path | None, typer.Option("--clips", help="Archive of labelled clips.")]
 Device = Annotated[str, typer.Option(help="Where models run: auto, cpu or cuda.")]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-@app.command("evaluate")
-def evaluate_command(
-    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    data: Digits = None,
-    clips: Clips = None,
-    device: Device = "auto",
-    as_json: AsJSON = False,
-) -> None:
-    """Evaluate the weights that a run kept, on its test split.
-
-    The record of the run stays as it is.
-    """
-    recipe = runs.read_recipe(run)
-    if not (run / runs.BEST).is_file():
-        raise FileNotFoundError(
-            f"`run` must have weights, got {str(run)!r} without {runs.BEST}: has it finished an "
-            "epoch?"
-        )
-    model = models.load(run / runs.BEST).float()  # as a run evaluates it
-    archive = datasets.clips(recipe, clips)
-    datasets.source(recipe, data, archive)  # raises where the test digits are not at hand
-    metrics = evaluate(model, recipe, device=resolved(device), root=data, archive=archive)
-    if as_json:
-        typer.echo(json.dumps(metrics, indent=1, ensure_ascii=False))
-        return
-    table = Table(box=None, show_header=False)
-    for name, value in metrics.items():
-        table.add_row(name.replace("_", " "), _summary(value))
-    console.print(table)
 
 
 @app.command("table")
@@ -136,18 +101,3 @@ def _results(folder: Path) -> results.Results:
 def _print_left_out(found: results.Results) -> None:
     for reason in found.left_out:
         console.print(f"left out: {reason}", soft_wrap=True, highlight=False, markup=False)
-
-
-def _summary(value: object) -> str:
-    """A metric in one line; the whole of a long one is in the JSON."""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_summary(item)}" for name, item in value.items())
-    if isinstance(value, list) and value and isinstance(value[0], float | None):
-        return f"{_summary(value[0])} first, {_summary(value[-1])} last of {len(value)}"
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        errors = [item["mse"] for item in value if item["mse"] is not None]
-        span = f"{min(errors):.3g} to {max(errors):.3g}" if errors else "not finite"
-        return f"{span} over {len(value)} velocities"
-    return "not finite" if value is None else str(value)
