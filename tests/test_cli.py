@@ -1,7 +1,9 @@
 """The command line: thin, kind, and honest in its exit code."""
 
+import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
@@ -9,7 +11,7 @@ from typer.testing import CliRunner
 from fernn import Classifier, Forecaster, Rotation, Translation, cli, save
 from fernn.cli.demo import ROWS
 from fernn.data import DataError
-from fernn.experiments import verification
+from fernn.experiments import pretrained, verification
 from fernn.models import CNN3D
 
 
@@ -72,6 +74,33 @@ def test_verify_of_a_missing_file_is_one_line():
     assert result.returncode == 2
     assert "[/x]nowhere.safetensors" in result.stderr
     assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_verify_of_pretrained_weights_by_name(invoke):
+    result = invoke("verify", "translating-mnist/grnn", "--steps", "2")
+    assert result.exit_code == 1
+    assert "Translation(radius=1), float64: broken" in result.output
+    error = str(invoke("verify", "translating-mnist/grn").exception)
+    assert "Did you mean translating-mnist/grnn?" in error
+    result = invoke("verify", "translating-mnist/grnn", "--record", "errors.json")
+    assert "--record is for tables" in result.output
+
+
+def test_verify_of_all_pretrained_weights_is_a_table(tmp_path, invoke, monkeypatch):
+    grnn = "translating-mnist/grnn"
+    monkeypatch.setattr("fernn.models.pretrained", lambda: (grnn,))
+    few = partial(pretrained.verified, (grnn,))
+    monkeypatch.setattr(pretrained, "verified", few)
+    path = tmp_path / "errors.json"
+    result = invoke("verify", "pretrained", "--record", str(path))
+    assert result.exit_code == 0, result.output
+    assert "every verdict is as the theory says" in result.output
+    (row,) = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert (row["name"], row["verdict"]) == (grnn, "broken")
+    monkeypatch.setattr(pretrained.Verified, "as_expected", False)
+    result = invoke("verify", "pretrained")
+    assert result.exit_code == 1
+    assert "1 verdicts differ" in result.output
 
 
 def test_demo_verifies_trains_and_writes_the_report(tmp_path, invoke, monkeypatch):

@@ -165,7 +165,7 @@ def run(chosen: list[Case] | None = None, *, seed: int = 0) -> Iterator[Result]:
             video: Tensor = video,
             start: int = start,
         ) -> Report:
-            forward = _Forecast(model, case.horizon) if case.horizon else model
+            forward = FixedHorizon(model, case.horizon) if case.horizon else model
             return verify(forward, video, case.flow, start=start, dtype=dtype)
 
         before = report(torch.float64)
@@ -174,7 +174,7 @@ def run(chosen: list[Case] | None = None, *, seed: int = 0) -> Iterator[Result]:
         yield Result(case, before, report(torch.float64), low[torch.float32], low[torch.bfloat16])
 
 
-class _Forecast(nn.Module):
+class FixedHorizon(nn.Module):
     """A forecaster with its horizon fixed."""
 
     def __init__(self, model: nn.Module, horizon: int) -> None:

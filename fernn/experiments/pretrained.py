@@ -1,0 +1,87 @@
+"""The pretrained weights at work: whether training left them flow equivariant."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from fernn.experiments.recipes import from_json
+from fernn.experiments.verification import STEPS, FixedHorizon
+from fernn.flows import Flow, Rotation, Translation
+from fernn.models import Forecaster, load_pretrained, pretrained, pretrained_record
+from fernn.verify import Report, sample_video, verify
+
+HORIZON = 4  # frames that are forecast to see whether they move along
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The reports of one model: its lifted states, and its forecast on a closed V."""
+
+    name: str
+    sha256: str
+    moves: bool
+    states: Report
+    float32: Report
+    forecast: Report
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the verdicts are the theory's.
+
+        A FERNN's states move along, a G-RNN's do not. So do the forecasts of a FERNN that
+        translates; one that turns reads out with ordinary convolutions, which do not turn.
+        """
+        moves, turns = self.moves, isinstance(self.states.flow, Rotation)
+        states = ("interpolated" if turns else "exact") if moves else "broken"
+        forecast = "exact" if moves and not turns else "broken"
+        found = (self.states.verdict, self.float32.verdict, self.forecast.verdict)
+        return found == (states, states, forecast)
+
+    def row(self) -> dict[str, object]:
+        """The line of the table."""
+        return {
+            "name": self.name,
+            "sha256": self.sha256,
+            "flow": repr(self.states.flow),
+            "float64": self.states.worst,
+            "float32": self.float32.worst,
+            "all of V": float(self.states.everywhere.max()),
+            "interpolation": float(self.states.interpolation.max()),
+            "verdict": self.states.verdict,
+            "closed": repr(self.forecast.flow),
+            "forecast": self.forecast.worst,
+            "forecast verdict": self.forecast.verdict,
+        }
+
+
+def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
+    """Verify the weights one by one, as they are rounded in their files.
+
+    A G-RNN is tried on the flow of its data. The forecast pools over V, so it is tried on a closed
+    one: the weights are those of any V.
+    """
+    for name in pretrained() if names is None else names:
+        record, model = pretrained_record(name), load_pretrained(name)
+        assert isinstance(model, Forecaster)
+        moves = len(model.flow) > 1
+        flow = model.flow if moves else from_json(record["recipe"]).data.test_flow
+        closed = _closed(flow)
+        whole = Forecaster(**model.config | {"flow": closed}) if moves else model  # type: ignore[arg-type]
+        whole.load_state_dict(model.state_dict())
+        video, small = sample_video(flow, steps=STEPS), sample_video(closed, steps=STEPS)
+        yield Verified(
+            name,
+            record["weights"]["sha256"],
+            moves,
+            verify(model.rnn, video, flow),
+            verify(model.rnn, video, flow, dtype=torch.float32),
+            verify(FixedHorizon(whole, HORIZON), small, closed, start=STEPS),
+        )
+
+
+def _closed(flow: Flow) -> Flow:
+    """A flow of the same kind whose velocities are a group, so that none is missing."""
+    if isinstance(flow, Rotation):
+        return Rotation(velocities=[0, 90, 180, 270], group=flow.group)
+    return Translation(closed=(5, 5))

@@ -1,0 +1,44 @@
+"""Pretrained weights are as flow equivariant as the day they were drawn, and a G-RNN is not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fernn.experiments.pretrained import verified
+from fernn.models import pretrained, pretrained_record
+
+RECORD = Path(__file__).parents[2] / "results" / "pretrained-verification.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "states", "forecast"),
+    [
+        ("translating-mnist/fernn-v1", "exact", "exact"),
+        ("translating-mnist/grnn", "broken", "broken"),
+    ],
+)
+def test_verified_gives_the_verdicts_of_the_theory(name, states, forecast):
+    (found,) = verified((name,))
+    assert found.as_expected
+    assert found.states.verdict == states
+    assert found.forecast.verdict == forecast
+    assert (found.states.worst < 1e-12) == (states == "exact")
+    assert len(found.states.times) == 7
+    assert found.row()["sha256"] == pretrained_record(name)["weights"]["sha256"]
+
+
+def test_verification_record_is_of_the_weights_that_are_shipped():
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    rows = {row["name"]: row for row in record["rows"]}
+    assert tuple(rows) == pretrained()
+    verdicts = {name: (row["verdict"], row["forecast verdict"]) for name, row in rows.items()}
+    assert verdicts == {
+        "rotating-mnist/fernn-v4": ("interpolated", "broken"),
+        "translating-mnist/fernn-v1": ("exact", "exact"),
+        "translating-mnist/fernn-v2": ("exact", "exact"),
+        "translating-mnist/grnn": ("broken", "broken"),
+    }
+    for name, row in rows.items():
+        assert row["sha256"] == pretrained_record(name)["weights"]["sha256"]
+    assert record["environment"]["dirty"] is False
