@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from fernn import Classifier, Forecaster, Rotation, Translation, cli, save
 from fernn.cli.demo import ROWS
 from fernn.data import DataError
-from fernn.experiments import pretrained, verification
+from fernn.experiments import pretrained, showcase, verification
 from fernn.models import CNN3D
 
 
@@ -110,11 +110,16 @@ def test_demo_verifies_trains_and_writes_the_report(tmp_path, invoke, monkeypatc
     monkeypatch.setattr(
         "fernn.experiments.train.train", lambda recipe, *_, **__: asked.append(recipe)
     )
+    quick = partial(showcase.forecast, horizon=2)
+    monkeypatch.setattr(showcase, "forecast", quick)
     result = invoke("demo", "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert "every verdict is as the theory says" in result.output
     assert [(recipe.name, recipe.scale) for recipe in asked] == [(n, "quick") for n in ROWS]
     assert (tmp_path / "counterexample.png").exists()
+    assert (tmp_path / "forecast.png").exists()
+    assert (tmp_path / "forecast.gif").exists()
+    assert "2 frames forecast from 10" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert (tmp_path / "report.html").exists()
     assert str(tmp_path / "report.html") in result.output.replace("\n", "")
 

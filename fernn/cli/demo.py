@@ -1,10 +1,11 @@
-"""`fernn demo`: the theorem, the counter-example, and the quick Table 1 trained from scratch."""
+"""`fernn demo`: the theorem, the counter-example, pretrained forecasts, and the quick Table 1."""
 
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import track
 
 from fernn.cli._app import app, console
 from fernn.cli.train import run
@@ -24,7 +25,8 @@ ROWS = (
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for runs and pictures.")] = Path("out/demo"),
 ) -> None:
-    """Verify every model, train the quick Table 1 from scratch, and write the report.
+    """Verify every model, forecast with pretrained ones, train the quick Table 1 from scratch, and
+    write the report.
 
     A demo that was stopped goes on where it was; remove the folder to begin anew.
     """
@@ -33,8 +35,15 @@ def demo(
     picture = out / "counterexample.png"
     counterexample.draw(counterexample.counterexample(), picture)
     console.print(f"\ncounter-example drawn to {picture}\n", soft_wrap=True)
-    from fernn.experiments import figures, report  # each takes a while to import
+    from fernn.experiments import figures, report, showcase, strips  # these take a while to import
 
+    names = track(showcase.PAIR, "forecasting", console=console, transient=True)
+    shown = showcase.forecast(names)
+    panel = showcase.panel(shown)
+    figures.save(figures.compose([panel]), out / "forecast.png")
+    strips.animation(shown, out / "forecast.gif")
+    console.print(f"{panel.title} by pretrained models, drawn to {out / 'forecast.gif'} and .png")
+    console.print(f"{panel.note}\n", highlight=False)
     folder = out / "runs"
     for number, name in enumerate(ROWS, start=1):
         console.print(f"[bold]training {number} of {len(ROWS)}: {name}[/]", highlight=False)
@@ -43,7 +52,7 @@ def demo(
     console.print(render.to_rich(tables.table("1", found, scale="quick")))
     page = out / "report.html"
     with console.status("drawing the report"):
-        report.write(page, found, sources=figures.Sources())
+        report.write(page, found, sources=figures.Sources(), pretrained=shown)
     seconds = time.perf_counter() - begun
     console.print(f"report written to {page} ({seconds:.0f} s in all)", soft_wrap=True)
     raise typer.Exit(1 if wrong else 0)

@@ -18,7 +18,7 @@ from string import Template
 
 import fernn
 from fernn._files import written_whole
-from fernn.experiments import figures, render, strips, tables
+from fernn.experiments import figures, render, showcase, strips, tables
 from fernn.experiments.figures import DATASETS, Panel, Sources, extremes
 from fernn.experiments.results import Results
 from fernn.experiments.typeset import as_html
@@ -50,13 +50,19 @@ _SECTIONS = (
 
 
 def write(
-    path: Path, results: Results, *, sources: Sources | None = None, forecasts: bool = True
+    path: Path,
+    results: Results,
+    *,
+    sources: Sources | None = None,
+    forecasts: bool = True,
+    pretrained: strips.Forecast | None = None,
 ) -> list[str]:
     """Write the page; returns the tables and figures that have no results yet.
 
-    `forecasts` runs the models that the runs kept, for strips and animations.
+    `forecasts` runs the models that the runs kept, for strips and animations. `pretrained` is what
+    the weights in the package make of a sequence, shown first.
     """
-    page, absent = build(results, sources=sources, forecasts=forecasts)
+    page, absent = build(results, sources=sources, forecasts=forecasts, pretrained=pretrained)
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as part:
         part.write_text(page, encoding="utf-8")
@@ -64,13 +70,22 @@ def write(
 
 
 def build(
-    results: Results, *, sources: Sources | None = None, forecasts: bool = True
+    results: Results,
+    *,
+    sources: Sources | None = None,
+    forecasts: bool = True,
+    pretrained: strips.Forecast | None = None,
 ) -> tuple[str, list[str]]:
     """The page as text, and the tables and figures that have no results yet."""
     sources = Sources() if sources is None else sources
     drawn, absent = _tables(results)
-    parts = [_section("tables", "Tables", drawn)] if drawn else []
-    headings = {"tables": "Tables"} if drawn else {}
+    parts, headings = [], {}
+    if pretrained is not None:
+        headings["pretrained"] = "Pretrained weights"
+        parts.append(_section("pretrained", headings["pretrained"], _pretrained(pretrained)))
+    if drawn:
+        headings["tables"] = "Tables"
+        parts.append(_section("tables", "Tables", drawn))
     pictures = _pictures(results, sources, forecasts)
     for section in _SECTIONS:
         body = [pictures[number] for number in section.numbers if pictures.get(number)]
@@ -137,16 +152,26 @@ def _pictures(results: Results, sources: Sources, forecasts: bool) -> dict[str, 
         panels = figures.panels(number, results, sources=sources)
         if number == "4" and not forecasts:
             panels = panels[:1]
-        shown = [_picture(number, panel) for panel in panels if panel.paint is not None]
+        shown = [
+            _picture(f"Figure {number}: {panel.title}", panel) for panel in panels if panel.paint
+        ]
         made[number] = "".join(shown)
     return made
 
 
-def _picture(number: str, panel: Panel) -> str:
+def _pretrained(shown: strips.Forecast) -> list[str]:
+    """The strip and the animation of the weights that come with the package."""
+    panel = showcase.panel(shown)
+    return [
+        f'<div class="panels">{_played(panel.title, shown, panel.note)}'
+        f"{_picture(panel.title, panel)}</div>"
+    ]
+
+
+def _picture(name: str, panel: Panel) -> str:
     figure = figures.compose([panel], captions=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI)
-    name = f"Figure {number}: {panel.title}"
     lacks = f"Missing: {', '.join(panel.missing)}." if panel.missing else ""
     note = f"{panel.note}. {lacks}" if panel.note else lacks
     kind = "wide" if panel.size[0] > _WIDE else ""
@@ -165,13 +190,17 @@ def _animations(results: Results, sources: Sources) -> list[str]:
         if not found.runs:
             continue
         shown = sources.forecast(found.runs, PLAYED)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "forecast.gif"
-            strips.animation(shown, path)
-            content = path.read_bytes()
-        note = f"{shown.caption}; {found.note}"
-        made.append(_embed("played", f"{title}, forecast of {PLAYED} frames", "gif", content, note))
+        made.append(_played(f"{title}, forecast of {PLAYED} frames", shown, found.note))
     return made
+
+
+def _played(name: str, shown: strips.Forecast, note: str) -> str:
+    """An animation inside the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "forecast.gif"
+        strips.animation(shown, path)
+        content = path.read_bytes()
+    return _embed("played", name, "gif", content, f"{shown.caption}; {note}")
 
 
 def _embed(kind: str, name: str, form: str, content: bytes, note: str = "", style: str = "") -> str:
