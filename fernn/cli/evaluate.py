@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from torch import nn
 
@@ -49,12 +50,13 @@ def evaluate_command(
         datasets.source(recipe, data, archive)  # raises where the test digits are not at hand
         metrics = evaluate(model, recipe, device=where, root=data, archive=archive)
     if as_json:
-        both = {"measured": metrics, "recorded": recorded}
-        typer.echo(json.dumps(both, indent=1, ensure_ascii=False))
+        found = {"measured": metrics, "recorded": recorded}
+        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return
     table = Table("", "measured", "recorded", box=None)
     for name, value in metrics.items():
-        table.add_row(name.replace("_", " "), _summary(value), _summary(recorded.get(name, "–")))
+        both = (_summary(value), _summary(recorded.get(name, "–")))
+        table.add_row(name.replace("_", " "), *map(escape, both))
     Console(width=max(_WIDTH, console.width)).print(table)
 
 

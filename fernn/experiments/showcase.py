@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAIR = ("translating-mnist/grnn", "translating-mnist/fernn-v2")
 HORIZON = 60
-_COLUMNS, _CELL = 12, 0.62  # frames of a strip, and inches a frame
+_COLUMNS, _CELL = 6, 0.75  # frames of a strip, and inches a frame
 
 
 def forecast(names: Iterable[str] = PAIR, *, horizon: int = HORIZON) -> strips.Forecast:
