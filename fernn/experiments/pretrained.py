@@ -65,11 +65,15 @@ def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
         record, model = pretrained_record(name), load_pretrained(name)
         assert isinstance(model, Forecaster)
         moves = len(model.flow) > 1
-        flow = model.flow if moves else from_json(record["recipe"]).data.test_flow
+        data = from_json(record["recipe"]).data
+        flow = model.flow if moves else data.test_flow
         closed = _closed(flow)
         whole = Forecaster(**model.config | {"flow": closed}) if moves else model  # type: ignore[arg-type]
         whole.load_state_dict(model.state_dict())
-        video, small = sample_video(flow, steps=STEPS), sample_video(closed, steps=STEPS)
+        # Interpolation depends on the canvas, so it is that of training; where it is exact, a
+        # small one says as much.
+        video = sample_video(flow, steps=STEPS, canvas=None if flow.exact else data.canvas)
+        small = sample_video(closed, steps=STEPS)
         yield Verified(
             name,
             record["weights"]["sha256"],
