@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -84,6 +85,18 @@ def test_verify_of_pretrained_weights_by_name(invoke):
     assert "Did you mean translating-mnist/grnn?" in error
     result = invoke("verify", "translating-mnist/grnn", "--record", "errors.json")
     assert "--record is for tables" in result.output
+
+
+def test_verify_of_pretrained_weights_that_turn_takes_their_canvas(invoke, monkeypatch):
+    shapes = []
+
+    def verify(model, video, flow, **options):
+        shapes.append(tuple(video.shape))
+        return SimpleNamespace(verdict="interpolated")
+
+    monkeypatch.setattr("fernn.cli.verify.verify", verify)
+    assert invoke("verify", "rotating-mnist/fernn-v4", "--steps", "3").exit_code == 0
+    assert shapes == [(1, 3, 1, 40, 40)] * 2
 
 
 def test_verify_of_all_pretrained_weights_is_a_table(tmp_path, invoke, monkeypatch):

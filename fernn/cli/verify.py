@@ -50,13 +50,18 @@ def verify_command(
         raise typer.BadParameter("--record is for tables: give no model, or `pretrained`.")
     if dtype not in _DTYPES:
         raise typer.BadParameter(f"must be one of {', '.join(_DTYPES)}, got {dtype!r}.")
-    model = models.load_pretrained(what) if what in models.pretrained() else _load(Path(what))
+    canvas = None
+    if what in models.pretrained():
+        model, canvas = models.load_pretrained(what), pretrained.canvas(what)
+    else:
+        model = _load(Path(what))
     if isinstance(model, models.CNN3D):
         raise typer.BadParameter(f"{what} holds a {type(model).__name__}, which has no flow.")
     assert isinstance(model, models.Forecaster | models.SequenceForecaster | models.Classifier)
     inside = model.sequence if isinstance(model, models.SequenceForecaster) else model.rnn
     flow = model.flow if len(model.flow) > 1 else _widened(model.flow, radius)
-    video = sample_video(flow, steps=steps, channels=int(str(model.config["in_channels"])))
+    channels = int(str(model.config["in_channels"]))
+    video = sample_video(flow, steps=steps, channels=channels, canvas=canvas)
     print("The recurrence inside, by its lifted states:")
     report = verify(inside, video, flow, dtype=_DTYPES[dtype])
     print(report)

@@ -65,14 +65,11 @@ def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
         record, model = pretrained_record(name), load_pretrained(name)
         assert isinstance(model, Forecaster)
         moves = len(model.flow) > 1
-        data = from_json(record["recipe"]).data
-        flow = model.flow if moves else data.test_flow
+        flow = model.flow if moves else from_json(record["recipe"]).data.test_flow
         closed = _closed(flow)
         whole = Forecaster(**model.config | {"flow": closed}) if moves else model  # type: ignore[arg-type]
         whole.load_state_dict(model.state_dict())
-        # Interpolation depends on the canvas, so it is that of training; where it is exact, a
-        # small one says as much.
-        video = sample_video(flow, steps=STEPS, canvas=None if flow.exact else data.canvas)
+        video = sample_video(flow, steps=STEPS, canvas=canvas(name))
         small = sample_video(closed, steps=STEPS)
         yield Verified(
             name,
@@ -82,6 +79,13 @@ def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
             verify(model.rnn, video, flow, dtype=torch.float32),
             verify(FixedHorizon(whole, HORIZON), small, closed, start=STEPS),
         )
+
+
+def canvas(name: str) -> tuple[int, int] | None:
+    """The canvas to verify these weights on: that of their training where the flow interpolates,
+    since the loss depends on it. Where it is exact any canvas will do, so there is none to name."""
+    data = from_json(pretrained_record(name)["recipe"]).data
+    return None if data.test_flow.exact else data.canvas
 
 
 def _closed(flow: Flow) -> Flow:

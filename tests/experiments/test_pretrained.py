@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fernn.experiments.pretrained import verified
+from fernn.experiments.pretrained import canvas, verified
 from fernn.models import pretrained, pretrained_record
 
 RECORD = Path(__file__).parents[2] / "results" / "pretrained-verification.json"
@@ -26,6 +26,11 @@ def test_verified_gives_the_verdicts_of_the_theory(name, states, forecast):
     assert (found.states.worst < 1e-12) == (states == "exact")
     assert len(found.states.times) == 7
     assert found.row()["sha256"] == pretrained_record(name)["weights"]["sha256"]
+
+
+def test_canvas_is_that_of_training_where_the_flow_interpolates():
+    assert canvas("rotating-mnist/fernn-v4") == (40, 40)
+    assert canvas("translating-mnist/fernn-v2") is None
 
 
 def test_verification_record_is_of_the_weights_that_are_shipped():
