@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks import report
 from fernn._files import written_whole
+from fernn.models import pretrained_record
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,6 +27,36 @@ def verification(record: dict) -> str:
     return "\n".join(
         [*lines, "", f"<sub>{_origin(record['environment'])}, seed {record['seed']}</sub>"]
     )
+
+
+def pretrained(record: dict) -> str:
+    """The weights in the package: what they reach, by the records beside them, and the table of
+    errors that `fernn verify pretrained --record` wrote."""
+    columns = "| weights | model | test MSE | paper | step 60 | weights of | states | forecast |"
+    lines = [columns, "|---|---|--:|--:|--:|---|--:|--:|"]
+    for row in record["rows"]:
+        about = pretrained_record(row["name"])
+        paper, metrics = about["recipe"]["published"], about["metrics"]
+        cells = [
+            f"`{row['name']}`",
+            f"{paper['row']}, {about['recipe']['options']['readout']}",
+            _number(metrics["test_mse"]),
+            _number(paper["mean"]),
+            _number(metrics["mse_per_step_long"][59]),
+            f"epoch {about['best_epoch']} of {about['epochs']}, {about['wall_seconds']:.0f} s",
+            f"{_number(row['float64'])}, {row['verdict']}",
+            f"{_number(row['forecast'])}, {row['forecast verdict']}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    trained = {
+        f"{about['precision']} on an {about['environment']['gpu']}, seed {about['seed']}, commit "
+        f"{about['environment']['commit'][:7]}"
+        for about in (pretrained_record(row["name"]) for row in record["rows"])
+    }
+    origin = (
+        f"Trained in {'; '.join(sorted(trained))}. Verified on {_origin(record['environment'])}"
+    )
+    return "\n".join([*lines, "", f"<sub>{origin}</sub>"])
 
 
 def steering(record: dict) -> str:
@@ -76,6 +107,7 @@ Section = tuple[str, Callable[[dict], str]]
 SECTIONS: dict[str, dict[str, Section]] = {
     "README.md": {
         "verification": ("results/verification.json", verification),
+        "pretrained": ("results/pretrained-verification.json", pretrained),
         "speed": ("benchmarks/results/gpu.json", report.table),
         "streaming": ("benchmarks/results/gpu.json", report.streaming),
         "cpu": ("benchmarks/results/cpu.json", cpu),

@@ -163,8 +163,10 @@ def _pretrained(shown: strips.Forecast) -> list[str]:
     """The strip and the animation of the weights that come with the package."""
     panel = showcase.panel(shown)
     return [
+        "<p>Models that come with the package, on the first test sequence of its digits: "
+        f"<code>{'</code> and <code>'.join(showcase.PAIR)}</code>.</p>",
         f'<div class="panels">{_played(panel.title, shown, panel.note)}'
-        f"{_picture(panel.title, panel)}</div>"
+        f"{_picture(panel.title, panel)}</div>",
     ]
 
 
