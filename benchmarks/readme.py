@@ -32,18 +32,17 @@ def verification(record: dict) -> str:
 def pretrained(record: dict) -> str:
     """The weights in the package: what they reach, by the records beside them, and the table of
     errors that `fernn verify pretrained --record` wrote."""
-    columns = "| weights | model | test MSE | paper | step 60 | weights of | states | forecast |"
-    lines = [columns, "|---|---|--:|--:|--:|---|--:|--:|"]
+    columns = "| weights | model | trained | test MSE | step 60 | states | forecast |"
+    lines = [columns, "|---|---|---|--:|--:|--:|--:|"]
     for row in record["rows"]:
         about = pretrained_record(row["name"])
-        paper, metrics = about["recipe"]["published"], about["metrics"]
+        recipe, metrics = about["recipe"], about["metrics"]
         cells = [
             f"`{row['name']}`",
-            f"{paper['row']}, {about['recipe']['options']['readout']}",
-            _number(metrics["test_mse"]),
-            _number(paper["mean"]),
-            _number(metrics["mse_per_step_long"][59]),
+            f"{recipe['published']['row']}, {recipe['options']['readout']}",
             f"epoch {about['best_epoch']} of {about['epochs']}, {about['wall_seconds']:.0f} s",
+            _number(metrics["test_mse"]),
+            _number(metrics["mse_per_step_long"][59]),
             f"{_number(row['float64'])}, {row['verdict']}",
             f"{_number(row['forecast'])}, {row['forecast verdict']}",
         ]
