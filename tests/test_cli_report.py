@@ -131,10 +131,10 @@ def test_figure_is_drawn_and_lists_what_is_missing(tmp_path, invoke):
 
 def test_report_is_written(tmp_path, invoke):
     write_run(tmp_path / "runs", FERNN, metrics=forecast_metrics(FERNN))
-    out = tmp_path / "report.html"
+    out = tmp_path / "[new]" / "report.html"
     result = invoke("report", "--runs", tmp_path / "runs", "--out", out, "--no-forecasts")
     assert result.exit_code == 0, result.output
-    assert "1 run, written to" in result.output.replace("\n", "")
+    assert f"1 run, written to {out}" in result.output.replace("\n", "")
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 

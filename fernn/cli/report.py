@@ -57,9 +57,9 @@ def figure_command(
     path = Path(f"out/figure{number}.png") if out is None else out
     sources = figures.Sources(data, clips, resolved(device))
     missing = figures.draw(number, found, path, scale=scale, sources=sources)
-    console.print(f"drawn to {path}", soft_wrap=True, highlight=False)
+    _say(f"drawn to {path}")
     for name in missing:
-        console.print(f"missing: {name}", soft_wrap=True, highlight=False, markup=False)
+        _say(f"missing: {name}")
     _print_left_out(found)
 
 
@@ -82,11 +82,9 @@ def report_command(
     with console.status("drawing"):
         absent = report.write(out, found, sources=sources, forecasts=forecasts)
     count = len(found.found)
-    console.print(
+    _say(
         f"{count} run{'s' * (count != 1)}, written to {out}"
-        + (f"; {len(absent)} tables and figures have no results yet" if absent else ""),
-        soft_wrap=True,
-        highlight=False,
+        + (f"; {len(absent)} tables and figures have no results yet" if absent else "")
     )
     _print_left_out(found)
 
@@ -100,4 +98,9 @@ def _results(folder: Path) -> results.Results:
 
 def _print_left_out(found: results.Results) -> None:
     for reason in found.left_out:
-        console.print(f"left out: {reason}", soft_wrap=True, highlight=False, markup=False)
+        _say(f"left out: {reason}")
+
+
+def _say(line: str) -> None:
+    """A line as it is: a path may hold what rich takes for markup."""
+    console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -25,14 +25,14 @@ def to_rich(table: Table) -> "RichTable":
     made = RichTable(
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
-        title=heading(table),
+        title=escape(heading(table)),
         title_justify="left",
-        caption="; ".join(table.notes) or None,
+        caption=escape("; ".join(table.notes)) or None,
     )
     for place, column in enumerate(table.columns):
         justify: Literal["left", "right"] = "left" if place == 0 else "right"
         whole = column not in _BROKEN
-        made.add_column(column, justify=justify, no_wrap=whole, overflow="fold")
+        made.add_column(escape(column), justify=justify, no_wrap=whole, overflow="fold")
     for section, rows in groupby(table.rows, key=lambda row: row.section):
         made.add_section()
         made.add_row(f"[bold]{escape(section)}[/]")

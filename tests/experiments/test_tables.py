@@ -193,6 +193,13 @@ def test_renderings_hold_the_same_rows(tmp_path):
     assert all(len(line) <= 80 for line in text(table, width=80).splitlines())
 
 
+def test_text_keeps_brackets_everywhere():
+    row = tables.Row("a [bold] section", ("[red]model[/red]",), {"n": 1})
+    shown = text(tables.Table("own", "runs in [new]", ("[x]",), (row,), ("on [GPU 0]",)))
+    for word in ("runs in [new]", "a [bold] section", "[red]model[/red]", "[x]", "on [GPU 0]"):
+        assert word in shown
+
+
 def test_table_suggests_the_nearest_name():
     with pytest.raises(ValueError, match="Did you mean larger"):
         tables.table("larges", results.Results(()))
