@@ -126,7 +126,8 @@ def test_figure_is_drawn_and_lists_what_is_missing(tmp_path, invoke):
     result = invoke("figure", "fig3", "--runs", tmp_path / "runs", "--out", out)
     assert result.exit_code == 0, result.output
     assert out.read_text(encoding="utf-8").lstrip().startswith("<?xml")
-    assert "missing: table1/translation/grnn" in result.output
+    assert "missing: table1/translation/{grnn, fernn-v1}" in result.output
+    assert "to get it: fernn reproduce table1 --scale short --data FOLDER" in result.output
 
 
 def test_report_is_written(tmp_path, invoke):

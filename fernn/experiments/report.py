@@ -20,14 +20,13 @@ import fernn
 from fernn._files import written_whole
 from fernn.experiments import figures, render, showcase, strips, tables
 from fernn.experiments.figures import DATASETS, Panel, Sources, extremes
+from fernn.experiments.lacking import grouped
 from fernn.experiments.results import Results
 from fernn.experiments.typeset import as_html
 
 TITLE = "Flow-equivariant sequence models: what was measured"
 PLAYED = 30  # forecast steps of an animation
 _FORECASTS = ("14", "4", "12", "15")  # the longest first, since the others are its beginnings
-_WIDE = 6.0  # inches, above which a picture has the whole width
-_SCROLLS = 12.0  # inches, above which it is not shrunk to the page
 _DPI = 150
 
 
@@ -174,15 +173,11 @@ def _picture(name: str, panel: Panel) -> str:
     figure = figures.compose([panel], captions=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI)
-    lacks = f"Missing: {', '.join(panel.missing)}." if panel.missing else ""
+    lacks = f"Missing: {', '.join(grouped(panel.missing))}." if panel.missing else ""
     note = f"{panel.note}. {lacks}" if panel.note else lacks
-    kind = "wide" if panel.size[0] > _WIDE else ""
-    # No picture grows beyond its size, and the widest scrolls rather than shrink to nothing.
-    width = round(panel.size[0] * 100)
-    least = f"; min-width: {round(width * 0.64)}px" if panel.size[0] > _SCROLLS else ""
-    return _embed(
-        kind, name, "png", buffer.getvalue(), note, f' style="max-width: {width}px{least}"'
-    )
+    # A picture shrinks with the page, and does not grow beyond its size.
+    style = f' style="max-width: {round(panel.size[0] * 110)}px"'
+    return _embed("", name, "png", buffer.getvalue(), note, style)
 
 
 def _animations(results: Results, sources: Sources) -> list[str]:
@@ -210,7 +205,7 @@ def _embed(kind: str, name: str, form: str, content: bytes, note: str = "", styl
     data = base64.b64encode(content).decode("ascii")
     return (
         f'<figure class="{kind}"><figcaption><b>{as_html(name)}.</b> {html.escape(note)}'
-        f'</figcaption><div class="picture scroll"><img alt="{html.escape(name)}"{style} '
+        f'</figcaption><div class="picture"><img alt="{html.escape(name)}"{style} '
         f'src="data:image/{form};base64,{data}"></div></figure>'
     )
 

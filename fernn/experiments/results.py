@@ -110,14 +110,13 @@ class Results:
         return list(dict.fromkeys(r.name for r in self.found if r.name.startswith(prefix)))
 
     def best_scale(self, names: Iterable[str]) -> str | None:
-        """The scale at which most of these recipes have results, the larger one in a tie.
+        """The largest scale at which two of these recipes have results, else the largest with one.
 
         A figure compares models at one scale alone.
         """
         wanted = set(names)
         have = {s: len({r.name for r in self.found if r.scale == s} & wanted) for s in SCALES}
-        best = max(SCALES, key=lambda scale: have[scale])  # the first of equals, and "paper" is
-        return best if have[best] else None
+        return next((s for least in (2, 1) for s in SCALES if have[s] >= least), None)
 
 
 def load(runs: Path = RUNS) -> Results:

@@ -3,9 +3,11 @@
 Forecasts are made from the weights that a run kept, on the first sequences of its test split.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 ERROR_COLOURS = "bwr"  # blue where the forecast is too dark, red where it is too bright
+ACROSS = 8  # frames side by side in a strip
+BEFORE = 2  # observed frames that a strip begins with
 _ZOOM, _GAP, _LINE = 4, 8, 15  # pixels of an animation
 _GREYS = 128  # of the 256 colours of an animation; the rest is for errors
 
@@ -101,8 +105,28 @@ def times(horizon: int, most: int) -> list[int]:
     return [(step + 1) * horizon // count - 1 for step in range(count)]
 
 
-def strip(figure: "FigureBase", shown: Forecast, steps: Sequence[int], *, before: int = 2) -> None:
-    """Rows of frames: truth, then each model and its error; the last observed frames come first."""
+def bands(frames: int) -> tuple[int, int]:
+    """How many bands a strip of so many frames has, and the frames of a band: no wider than a page.
+
+    >>> bands(7), bands(14), bands(37)
+    ((1, 7), (2, 7), (5, 8))
+    """
+    count = math.ceil(frames / ACROSS)
+    return count, math.ceil(frames / count)
+
+
+def strip(
+    figure: "FigureBase",
+    shown: Forecast,
+    steps: Sequence[int],
+    *,
+    before: int = BEFORE,
+    errors: bool = True,
+) -> None:
+    """Rows of frames: truth, then each model and its error; the last observed frames come first.
+
+    What is longer than a page is wide goes on in bands below.
+    """
     before = min(before, len(shown.observed))
     empty = [None] * before
     rows: list[tuple[str, list[Tensor | None], bool]] = [
@@ -110,14 +134,19 @@ def strip(figure: "FigureBase", shown: Forecast, steps: Sequence[int], *, before
     ]
     for label, predicted in shown.models.items():
         error = predicted - shown.truth
-        rows += [
-            (label, [*empty, *predicted[steps]], False),
-            ("error", [*empty, *error[steps]], True),
-        ]
+        rows.append((label, [*empty, *predicted[steps]], False))
+        if errors:
+            rows.append(("error", [*empty, *error[steps]], True))
     times = [f"{time}" for time in range(1 - before, 1)] + [f"+{step + 1}" for step in steps]
-    grid = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
-    for place, (axes, (label, frames, signed)) in enumerate(zip(grid, rows, strict=True)):
-        film(axes, frames, label, times if place == 0 else None, signed=signed)
+    count, wide = bands(len(times))
+    parts = figure.subfigures(count, 1, squeeze=False)[:, 0] if count > 1 else [figure]
+    for band, part in enumerate(parts):
+        here = slice(band * wide, (band + 1) * wide)
+        rest = [None] * (wide - len(times[here]))  # frames of the last band are no larger
+        grid = part.subplots(len(rows), 1, squeeze=False)[:, 0]
+        for place, (axes, (label, frames, signed)) in enumerate(zip(grid, rows, strict=True)):
+            above = [*times[here], *("" for _ in rest)] if place == 0 else None
+            film(axes, [*frames[here], *rest], label, above, signed=signed)
 
 
 def film(
@@ -147,8 +176,9 @@ def film(
         middles = [place * wide + (width - 1) / 2 for place in range(len(frames))]
         axes.set_xticks(middles, times, fontsize=7, color="0.4")
         axes.tick_params(top=False, bottom=False, labeltop=True, labelbottom=False, pad=1)
+    lines = [part for line in label.replace(", ", "\n").splitlines() for part in wrap(line, 14)]
     axes.set_ylabel(
-        as_mathtext(label).replace(", ", "\n"),
+        as_mathtext("\n".join(lines)),
         rotation=0,
         ha="right",
         va="center",

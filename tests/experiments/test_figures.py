@@ -4,14 +4,15 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 from synthetic import clip_metrics, forecast_metrics, write_forecasters, write_run
 
 from fernn.data import ClipArchive
-from fernn.experiments import figures, results, strips
+from fernn.experiments import figures, lacking, results, strips
 from fernn.experiments.figures import Sources, _velocity
-from fernn.experiments.recipes import find
+from fernn.experiments.recipes import find, recipes
 from fernn.experiments.results import Results
 
 GRNN, FERNN = "table1/translation/grnn", "table1/translation/fernn-v2"
@@ -38,13 +39,51 @@ def draw(number, found, **options):
 @pytest.mark.parametrize("number", figures.FIGURES)
 def test_figure_of_nothing_says_what_is_missing(number, tmp_path):
     path = tmp_path / "new" / "figure.png"
-    missing = figures.draw(number, Results(()), path)
-    assert missing
-    with Image.open(path) as image:
-        assert image.size[0] > 200
-    shown = texts(draw(number, Results(())))
+    made = figures.panels(number, Results(()))
+    with pytest.raises(FileNotFoundError, match=f"figure {number} has nothing to draw") as error:
+        figures.draw(number, Results(()), path)
+    assert not path.parent.exists()  # a picture of nothing is none
+    told = str(error.value).splitlines()
+    missing = [name for panel in made for name in panel.missing]
+    assert [line.split()[0] for line in told[1:]] == [
+        *(["missing:"] * len(lacking.grouped(missing))),
+        "to",
+    ]
+    command = told[-1]
+    if number in ("7", "10"):
+        assert "fernn data prepare kth" in command
+    else:
+        what = command.removeprefix("  to get it: fernn reproduce ").split(" ")[0]
+        assert missing
+        assert all(f"{name}/".startswith(f"{what}/") for name in missing)
+        assert ("--clips FILE" in command) == (number == "8")
+
+
+def test_a_panel_without_results_says_so_beside_one_that_has_some(tmp_path):
+    write_run(tmp_path, GRNN, metrics=forecast_metrics(GRNN))
+    found = results.load(tmp_path)
+    missing = figures.draw("3", found, tmp_path / "three.png")
+    assert len(missing) == len(set(missing)) == 5
+    shown = texts(draw("3", found))
     assert "not measured yet" in shown
-    assert missing[0] in shown
+    assert "table1/rotation/{grnn, fernn-v2, fernn-v4}" in shown
+
+
+def test_what_is_missing_is_said_once_with_its_command():
+    names = [*(f"table1/rotation/{end}" for end in ("grnn", "fernn-v2", "grnn")), "table4/grnn"]
+    assert lacking.lines([*names, lacking.ARCHIVE]) == [
+        "missing: table1/rotation/{grnn, fernn-v2}",
+        "missing: table4/grnn",
+        f"missing: {lacking.ARCHIVE}",
+        "to get it: fernn reproduce all --scale quick; fernn data fetch kth, fernn data prepare "
+        "kth, then --clips FILE",
+    ]
+    short = lacking.remedy(["fig8/actions/v0/grnn"], "short")
+    assert short == "fernn reproduce fig8/actions/v0/grnn --scale short --clips FILE"
+    assert lacking.remedy([GRNN], "paper") == f"fernn reproduce {GRNN} --scale paper --data FOLDER"
+    weights = lacking.lines([lacking.weights_of(GRNN), lacking.weights_of(FERNN)])
+    assert weights[0] == "missing: best.safetensors of table1/translation/{grnn, fernn-v2}"
+    assert "copy best.safetensors" in weights[1]
 
 
 def test_figure2_is_the_counterexample(tmp_path):
@@ -89,6 +128,24 @@ def test_figure4_and_13_show_sixty_steps(tmp_path):
     assert lines(draw("13", found)).keys() == {"FERNN-$V^R_4$, comoving transported"}
 
 
+@pytest.mark.parametrize(("number", "name"), [("4", FERNN), ("13", "table1/rotation/fernn-v4")])
+def test_label_of_the_trained_steps_is_whole_and_above_the_axes(number, name, tmp_path):
+    metrics = forecast_metrics(name)
+    metrics["mse_per_step"] = [1e-3] * 2  # a span that is narrower than the word
+    write_run(tmp_path, name, metrics=metrics)
+    (panel, *_) = figures.panels(number, results.load(tmp_path))
+    for _ in range(2):  # drawn once or twice, it is the same
+        figure = figures.compose([panel])
+        FigureCanvasAgg(figure).draw()
+        (axes,) = figure.get_axes()
+        (word,) = [text for text in axes.texts if text.get_text() == "trained"]
+        here, inside = word.get_window_extent(), axes.get_window_extent()
+        assert inside.x0 <= here.x0
+        assert here.x1 <= inside.x1
+        assert inside.y1 - 1 <= here.y0  # above the axes, so clear of the legend
+        assert here.y1 <= figure.bbox.y1
+
+
 def test_errors_by_velocity_are_means_over_seeds(tmp_path):
     name = "fig5/translation/grnn"
     for seed, mse in enumerate((1.0, 3.0)):
@@ -123,6 +180,10 @@ def test_figure5_is_a_grid_for_planes_and_bars_for_turns(tmp_path):
     hatched = [bool(bar.get_hatch()) for bar in axes.patches if bar.get_height() > 0]
     # ±50° is in the test, but not in V^R_4.
     assert hatched[:11] == [True] + [False] * 9 + [True]
+    *_, explained = axes.get_legend().legend_handles
+    assert explained.get_hatch()
+    assert explained.get_label() == "ν not in the model's V"
+    assert "white frame: velocities of training" in plane.note
 
 
 def test_figure6_hatches_velocities_outside_of_the_model(tmp_path):
@@ -134,7 +195,7 @@ def test_figure6_hatches_velocities_outside_of_the_model(tmp_path):
     assert len(bars) == 33
     assert [sum(not bar.get_hatch() for bar in bars[i : i + 11]) for i in (0, 11, 22)] == [1, 3, 11]
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["V = {0}", "V = {−3, 0, 3}", "V = [−5, 5]"]
+    assert labels == ["V = {0}", "V = {0, ±3}", "V = [−5, 5]", "ν not in the model's V"]
     assert "fig6/fernn-7" in texts(figure)
 
 
@@ -180,8 +241,50 @@ def test_strips_are_drawn_from_kept_weights(number, forecasters, tmp_path):
     figures.draw(number, forecasters, tmp_path / "strip.png")
     shown = texts(draw(number, forecasters))
     assert "truth" in shown
-    assert "error" in shown
+    assert ("error" in shown) == (number != "14")
     assert "FERNN-$V^T_2$" in shown
+
+
+def test_no_picture_is_wider_than_a_page(forecasters, tmp_path):
+    for name in recipes():
+        if name.startswith(("fig5", "fig6")):
+            write_run(tmp_path, name, metrics=forecast_metrics(name))
+        elif name.startswith("fig8/actions"):
+            write_run(tmp_path, name, metrics=clip_metrics("mocap_actions", 0.75))
+    every = Results((*forecasters.found, *results.load(tmp_path).found))
+    for number in figures.FIGURES:
+        for panel in figures.panels(number, every):
+            assert panel.size[0] <= 6.5, number
+    ((long,),) = [figures.panels("14", every)]
+    figure = figures.compose([long])
+    rows = 1 + 2  # the truth and two models
+    assert len(figure.get_axes()) == 5 * rows
+    above = [[t.get_text() for t in a.get_xticklabels()] for a in figure.get_axes()[::rows]]
+    assert [time for band in above for time in band if time] == [
+        *("-1", "0"),
+        *(f"+{step}" for step in range(2, 71, 2)),
+    ]
+
+
+def test_labels_fit_beside_their_frames(forecasters):
+    labels = {"FERNN-V^R_4, comoving transported": torch.zeros(1, 6, 6)}
+    shown = strips.Forecast(torch.zeros(1, 6, 6), torch.zeros(1, 6, 6), labels)
+    figure = Figure(figsize=(3, 3), layout="constrained")
+    strips.strip(figure, shown, [0])
+    words = [axes.get_ylabel() for axes in figure.get_axes()]
+    assert words == ["truth", "FERNN-$V^R_4$\ncomoving\ntransported", "error"]
+
+
+def test_strip_has_both_readouts_of_the_fernn(tmp_path):
+    part = "table1/rotation/"
+    every = [name for name in recipes() if name.startswith(part)]
+    for name in every:
+        folder = write_run(tmp_path, name, metrics=forecast_metrics(name))
+        (folder / "best.safetensors").touch()
+    shown = figures.extremes("rotation", results.load(tmp_path), None)
+    assert [run.name.removeprefix(part) for run in shown.runs.values()] == [
+        *("grnn", "grnn-transported", "fernn-v4", "fernn-v4-transported"),
+    ]
 
 
 def test_figure15_moves_at_velocities_that_training_did_not_show(forecasters):
@@ -266,6 +369,8 @@ def test_clips_are_named_after_their_archive(tmp_path):
 def test_figure_refuses_what_it_does_not_know(tmp_path):
     with pytest.raises(ValueError, match="Did you mean 8-actions"):
         figures.panels("8-action", Results(()))
+    with pytest.raises(ValueError, match="one of 2, 3, 4, 5, 6, 7, 8, 8-actions, 9, 10, 11, 12, "):
+        figures.panels("99", Results(()))
     with pytest.raises(ValueError, match=r"`scale` must be .* got 'shrt'. Did you mean short"):
         figures.panels("3", Results(()), scale="shrt")
     with pytest.raises(ValueError, match=r"`out` must end with .png, .svg or .pdf"):

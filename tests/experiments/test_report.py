@@ -129,30 +129,41 @@ def test_report_without_forecasts_runs_no_model(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: the page is not opened")
-@pytest.mark.parametrize("width", [1200, 500])
+@pytest.mark.parametrize("width", [1280, 390])
 def test_report_opens_in_chromium(written, width, tmp_path):
-    """Every picture has a size, nothing is wider than the window, and nothing raises an error."""
+    """Every picture has a size, none is wider than a phone or a screen, nothing raises an error."""
     probe = """
     <script>
     const errors = [];
     const keep = event => errors.push(String(event.message || event.target.src));
     addEventListener("error", keep, true);
+    </script>"""
+    # A window is never as narrow as a phone, but a frame within it is.
+    around = """
+    <iframe src="probed.html" style="width: WIDTHpx; height: 900px"></iframe>
+    <script>
     addEventListener("load", () => {
-      const lost = [...document.images].filter(image => !image.naturalWidth).length;
-      const found = {images: document.images.length, lost, errors,
-                     wide: document.documentElement.scrollWidth - innerWidth};
+      const view = frames[0], page = view.document, images = [...page.images];
+      const right = image => image.getBoundingClientRect().right;
+      const found = {images: images.length, errors: view.eval("errors"),
+                     lost: images.filter(image => !image.naturalWidth).length,
+                     cut: images.filter(image => right(image) > view.innerWidth).length,
+                     width: view.innerWidth,
+                     wide: page.documentElement.scrollWidth - view.innerWidth};
       document.body.innerHTML = "<pre>found" + JSON.stringify(found) + "</pre>";
     });
     </script>"""
     text = written[0].read_text(encoding="utf-8")
-    page = tmp_path / "probed.html"
-    page.write_text(text.replace("<head>", "<head>" + probe), encoding="utf-8")
+    (tmp_path / "probed.html").write_text(text.replace("<head>", "<head>" + probe), "utf-8")
+    page = tmp_path / "around.html"
+    page.write_text(around.replace("WIDTH", str(width)), encoding="utf-8")
     result = subprocess.run(
         [
             str(CHROMIUM),
             *FLAGS,
             f"--user-data-dir={tmp_path / 'profile'}",
-            f"--window-size={width},900",
+            "--window-size=1400,900",
+            "--allow-file-access-from-files",
             "--enable-logging=stderr",
             "--dump-dom",
             page.as_uri(),
@@ -164,7 +175,9 @@ def test_report_opens_in_chromium(written, width, tmp_path):
     )
     found = json.loads(re.search(r"<pre>found({.*?})</pre>", result.stdout).group(1))
     assert found["images"] == len(Page(text).pictures) > 0
+    assert found["width"] == width
     assert found["lost"] == 0
+    assert found["cut"] == 0
     assert found["errors"] == []
     assert found["wide"] <= 0
     assert "CONSOLE" not in result.stderr

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fernn._nearest import nearest
-from fernn.experiments import counterexample
+from fernn.experiments import counterexample, lacking
 from fernn.experiments.figures import _bars, _curves, _samples, _velocity
 from fernn.experiments.figures._curves import DATASETS
-from fernn.experiments.figures._panel import Panel, compose, save
+from fernn.experiments.figures._panel import Panel, compose, form, save
 from fernn.experiments.figures._samples import Sources, extremes
 from fernn.experiments.recipes import SCALES
 from fernn.experiments.results import Results
@@ -82,7 +82,9 @@ def _thirteen(results: Results, scale: str | None, sources: Sources) -> list[Pan
 def _fourteen(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
     found = _samples.extremes("translation", results, scale)
     title = f"{DATASETS['translation']}: 70 frames forecast, every second one shown"
-    return [_samples.strip_panel(title, found, sources, horizon=70, columns=35, which=1)]
+    return [
+        _samples.strip_panel(title, found, sources, horizon=70, columns=35, which=1, errors=False)
+    ]
 
 
 def _fifteen(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
@@ -124,9 +126,9 @@ def panels(
 ) -> list[Panel]:
     """The panels of a figure of the paper, each with its data or with what it lacks."""
     if number not in FIGURES:
-        known = ", ".join((*COUNTEREXAMPLE, *FIGURES))
+        known = sorted((*COUNTEREXAMPLE, *FIGURES), key=lambda n: (int(n.partition("-")[0]), n))
         raise ValueError(
-            f"`figure` must be one of {known}, got {number!r}.{nearest(number, FIGURES)}"
+            f"`figure` must be one of {', '.join(known)}, got {number!r}.{nearest(number, known)}"
         )
     if scale not in (None, *SCALES):
         raise ValueError(
@@ -143,10 +145,15 @@ def draw(
     scale: str | None = None,
     sources: Sources | None = None,
 ) -> list[str]:
-    """Draw a figure to a file; returns what it lacks."""
+    """Draw a figure to a file; returns what it lacks. One that lacks everything is not drawn."""
+    form(path)
     if number in COUNTEREXAMPLE:
         counterexample.draw(counterexample.counterexample(), path)
         return []
     made = panels(number, results, scale=scale, sources=sources)
+    missing = list(dict.fromkeys(name for panel in made for name in panel.missing))
+    if not any(panel.paint for panel in made):
+        told = lacking.lines(missing, scale or results.best_scale(results.names()))
+        raise FileNotFoundError("\n  ".join((f"figure {number} has nothing to draw.", *told)))
     save(compose(made), path)
-    return [name for panel in made for name in panel.missing]
+    return missing

@@ -38,7 +38,7 @@ def _panel(results: Results, scale: str | None, archive: str, radius: int) -> Pa
     if not any(_values(run) for runs in chosen.runs.values() for run in runs):
         return Panel(title, None, chosen.missing)
     paint = partial(_paint, chosen=chosen, radius=radius)
-    return Panel(title, paint, chosen.missing, chosen.note, (8.4, 3.2))
+    return Panel(title, paint, chosen.missing, chosen.note)
 
 
 def _values(run: Result) -> dict[str, float]:
@@ -64,7 +64,7 @@ def _paint(figure: "FigureBase", chosen: Chosen, radius: int) -> None:
                 color=model.colour,
                 label=as_mathtext(model.label) if spot == 0 else None,
             )
-            axes.text(x, 0.015, f"{mean:.2f}", ha="center", fontsize=6.5, color="white")
+            axes.text(x, 0.015, f"{mean:.2f}", ha="center", fontsize=6, color="white")
     for spot in range(len(MOTIONS)):
         if spot > radius:
             axes.axvspan(spot - 0.5, spot + 0.5, color="#fdf0e1", zorder=0)
@@ -72,4 +72,4 @@ def _paint(figure: "FigureBase", chosen: Chosen, radius: int) -> None:
     axes.set_xticks(range(len(MOTIONS)), [f"tested on {as_mathtext(m)}" for m in MOTIONS])
     axes.set(ylabel="accuracy", ylim=(0, 1.08), xlim=(-0.5, len(MOTIONS) - 0.5))
     tidy(axes)
-    axes.legend(frameon=False, fontsize=8, ncols=5, loc="lower left", bbox_to_anchor=(0, 1.0))
+    axes.legend(frameon=False, fontsize=7.5, ncols=3, loc="lower left", bbox_to_anchor=(0, 1.0))

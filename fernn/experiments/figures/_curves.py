@@ -50,17 +50,18 @@ def lengths(results: Results, scale: str | None, part: str) -> Panel:
     trained = {
         len(run.metrics.get("mse_per_step", [])) for runs in chosen.runs.values() for run in runs
     }
+    steps = next(iter(trained)) if len(trained) == 1 else 0
 
     def shade(axes: "Axes") -> None:
-        if len(trained) == 1 and (steps := trained.pop()):
+        if steps:
             axes.axvspan(0, steps, color="0.9", zorder=0)
-            axes.text(
-                steps / 2,
-                0.98,
+            axes.text(  # above the axes, where neither their edge nor the legend hides it
+                0,
+                1.01,
                 "trained",
                 transform=axes.get_xaxis_transform(),
-                ha="center",
-                va="top",
+                ha="left",
+                va="bottom",
                 fontsize=7,
                 color=LIGHT,
             )

@@ -31,7 +31,8 @@ class Model:
     label: str
     colour: str
     dash: str = "-"
-    variant: bool = False
+    row: str | None = None
+    """The recipe that this one is a variant of: another readout, say."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,16 @@ class Chosen:
 
 
 def choose(models: Sequence[Model], results: Results, scale: str | None = None) -> Chosen:
-    """The runs to draw: all at one scale, the given one or that at which most models have runs."""
+    """The runs to draw, all at one scale: the given one, or the largest that compares models.
+
+    A row of the paper is missing where neither it nor a variant of it has runs at that scale.
+    """
     names = [model.recipe for model in models]
     at = results.best_scale(names) if scale is None else scale
     runs = {model.recipe: results.named(model.recipe, at) if at else [] for model in models}
     have = tuple(model for model in models if runs[model.recipe])
-    # A variant that has results at another scale alone is not missed at this one.
-    missing = tuple(m.recipe for m in models if not runs[m.recipe] and not m.variant)
+    shown = {name for m in have for name in (m.recipe, m.row)}
+    missing = tuple(m.recipe for m in models if m.row is None and m.recipe not in shown)
     return Chosen(have, {m.recipe: runs[m.recipe] for m in have}, at, missing)
 
 
@@ -93,7 +97,7 @@ def models(rows: dict[str, str], results: Results) -> list[Model]:
         for place, variant in enumerate(variants, start=1):
             words = variant.removeprefix(name).strip("-/").replace("-", " ")
             dash, lighter = DASHES[place % len(DASHES)], _lighter(colour, 0.3 * place)
-            made.append(Model(variant, f"{label}, {words}", lighter, dash, variant=True))
+            made.append(Model(variant, f"{label}, {words}", lighter, dash, row=name))
     return made
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fernn._files import written_whole
+from fernn.experiments.lacking import grouped
 from fernn.experiments.typeset import as_mathtext
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 Paint = Callable[["FigureBase"], None]
 
+PANEL = (4.8, 3.6)  # inches: letters are still read where a phone shows it
 ROW_WIDTH = 11.0  # inches
 DARK, LIGHT = "#222222", "#777777"
 
@@ -26,7 +28,7 @@ class Panel:
     paint: Paint | None
     missing: tuple[str, ...] = ()
     note: str = ""
-    size: tuple[float, float] = (5.4, 3.8)
+    size: tuple[float, float] = PANEL
 
 
 def compose(panels: Sequence[Panel], *, captions: bool = True) -> "Figure":
@@ -52,12 +54,18 @@ def compose(panels: Sequence[Panel], *, captions: bool = True) -> "Figure":
 
 def save(figure: "Figure", path: Path, *, dpi: int = 120) -> None:
     """Write the figure as PNG, SVG or PDF, by the ending of its name, whole or not at all."""
-    ending = path.suffix.removeprefix(".").lower()
-    if ending not in ("png", "svg", "pdf"):
-        raise ValueError(f"`out` must end with .png, .svg or .pdf, got {str(path)!r}.")
+    ending = form(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as part:
         figure.savefig(part, format=ending, dpi=dpi)
+
+
+def form(path: Path) -> str:
+    """What kind of picture a path names."""
+    ending = path.suffix.removeprefix(".").lower()
+    if ending not in ("png", "svg", "pdf"):
+        raise ValueError(f"`out` must end with .png, .svg or .pdf, got {str(path)!r}.")
+    return ending
 
 
 def _rows(panels: Sequence[Panel]) -> list[list[Panel]]:
@@ -84,11 +92,15 @@ def _fill(panel: Panel, place: "FigureBase", captions: bool) -> None:
     if captions:
         place.suptitle(as_mathtext(panel.title), fontsize=11, color=DARK)
     wide = int(panel.size[0] * 16)  # letters that fit below a panel
-    lacks = textwrap.fill("missing: " + ", ".join(panel.missing), wide) if panel.missing else ""
+    lacks = (
+        textwrap.fill("missing: " + ", ".join(grouped(panel.missing)), wide)
+        if panel.missing
+        else ""
+    )
     if panel.paint is None:
         axes = place.subplots()
         axes.set_axis_off()
-        text = "not measured yet\n\n" + "\n".join(panel.missing)
+        text = "not measured yet\n\n" + "\n".join(grouped(panel.missing))
         axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=9, color=LIGHT, wrap=True)
         return
     panel.paint(place)

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import torch
 
 from fernn.data import Batch, ClipArchive, MovingClips
-from fernn.experiments import strips
+from fernn.experiments import lacking, strips
 from fernn.experiments.datasets import Source
 from fernn.experiments.evaluate import at_velocity
 from fernn.experiments.figures._models import Model, choose, figure_models, table_models
@@ -20,7 +21,7 @@ from fernn.flows import Flow, Translation
 if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
 
-MOST = 4  # models in a strip; more would be too small to see
+MOST = 4  # models in a strip; more would be too many to compare
 _ENDS = {"translation": ("grnn", "fernn-v2"), "rotation": ("grnn", "fernn-v4")}
 _CELL = 0.62  # inches a frame
 
@@ -94,27 +95,27 @@ def strip_panel(
     columns: int = 10,
     flow: Flow | None = None,
     which: int = 0,
+    errors: bool = True,
 ) -> Panel:
     """One test sequence and what the models make of it."""
     if not found.runs:
         return Panel(title, None, found.missing)
     steps = horizon or from_json(next(iter(found.runs.values())).record["recipe"]).data.horizon
-    rows = 1 + 2 * len(found.runs)
+    rows = 1 + (2 if errors else 1) * len(found.runs)
 
     def paint(figure: "FigureBase") -> None:
         made = sources.forecast(found.runs, steps, which=which, flow=flow)
-        strips.strip(figure, made, strips.times(steps, columns))
+        strips.strip(figure, made, strips.times(steps, columns), errors=errors)
 
-    shown = min(steps, columns) + 2
-    size = (1.5 + _CELL * shown, 0.8 + _CELL * rows)
+    count, wide = strips.bands(min(steps, columns) + strips.BEFORE)
+    size = (1.3 + _CELL * wide, count * (0.4 + _CELL * rows))
     return Panel(title, paint, found.missing, found.note, size)
 
 
 def clips(radius: int, sources: Sources, *, rows: int = 3, columns: int = 8) -> Panel:
     """Figures 7 and 10: clips under a camera that moves with V^T_radius."""
     if sources.archive is None:
-        lacks = ("an archive of clips, --clips FILE",)
-        return Panel(f"Moving KTH, V^T_{radius}", None, lacks)
+        return Panel(f"Moving KTH, V^T_{radius}", None, (lacking.ARCHIVE,))
     archive = ClipArchive.load(sources.archive)
     name = "Moving KTH" if archive.name == KTH else f"{archive.name}, which stands in for KTH"
     videos = MovingClips(archive, Translation(radius=radius), "test")
@@ -138,6 +139,15 @@ def _frames(figure: "FigureBase", batch: Batch, classes: tuple[str, ...], column
         strips.film(axes, list(video[times]), label, above)
 
 
+def _few(models: Sequence[Model]) -> list[Model]:
+    """No more models than can be seen, in their order: first one of each row, then variants."""
+    rows: dict[str, list[Model]] = {}
+    for model in models:
+        rows.setdefault(model.row or model.recipe, []).append(model)
+    turns = [m for turn in zip_longest(*rows.values()) for m in turn if m is not None]
+    return [model for model in models if model in turns[:MOST]]
+
+
 def _is_end(model: Model, part: str) -> bool:
     slug = model.recipe.rpartition("/")[2]
     return any(slug == end or slug.startswith(f"{end}-") for end in _ENDS[part])
@@ -147,9 +157,12 @@ def _kept(models: Sequence[Model], results: Results, scale: str | None) -> Strip
     """The first seed of each model, among the runs whose weights are there."""
     kept = Results(tuple(r for r in results.found if (r.folder / BEST).is_file()))
     chosen = choose(models, kept, scale)
-    runs = {model.label: chosen.runs[model.recipe][0] for model in chosen.models[:MOST]}
+    runs = {model.label: chosen.runs[model.recipe][0] for model in _few(chosen.models)}
     recorded = set(results.names())
-    missing = tuple(f"{BEST} of {m}" if m in recorded else m for m in chosen.missing)
+    missing: list[str] = []
+    for row in chosen.missing:
+        without = [m.recipe for m in models if row in (m.recipe, m.row) and m.recipe in recorded]
+        missing += [lacking.weights_of(name) for name in without] or [row]
     seeds = sorted({run.seed for run in runs.values()})
     note = f"scale {chosen.scale}, seed {', '.join(map(str, seeds))}" if runs else ""
-    return Strips(runs, missing, note)
+    return Strips(runs, tuple(missing), note)

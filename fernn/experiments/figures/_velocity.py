@@ -1,5 +1,6 @@
 """Error by the velocity of the digits: unseen ones in Figure 5, those between in Figure 6."""
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from fernn.experiments.figures._curves import tidy
 from fernn.experiments.figures._models import Chosen, Model, choose, figure_models
-from fernn.experiments.figures._panel import DARK, LIGHT, Panel
+from fernn.experiments.figures._panel import DARK, LIGHT, PANEL, Panel
 from fernn.experiments.recipes import Recipe, from_json, recipes
 from fernn.experiments.results import Result, Results
 from fernn.experiments.typeset import as_mathtext
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
 
 Errors = dict[tuple[float, ...], float]
+
+_ACROSS = 2  # grids side by side
+_SIDE_BY_SIDE = 4  # models with bars side by side
+_LABEL = 26  # letters of a label that still has another beside it
+_HATCH = "////"
 
 _FIG5 = {
     "translation": "Trained on V^T_1, tested at every velocity",
@@ -38,19 +44,25 @@ def between(results: Results, scale: str | None) -> list[Panel]:
     """Figure 6: x-velocities −5 to 5, models whose V holds some of them."""
     known = recipes()
     models = [
-        replace(model, label=_velocity_set(known[model.recipe]) + ", transported" * model.variant)
+        replace(model, label=_velocity_set(known[model.recipe]) + _variant(model))
         for model in figure_models("fig6/", results)
         if model.recipe in known
     ]
-    title = "Error by x-velocity; hatched where it is not in the model's V"
-    return [_panel(title, choose(models, results, scale))]
+    return [_panel("Error by x-velocity", choose(models, results, scale))]
+
+
+def _variant(model: Model) -> str:
+    """The words after a label that only names V."""
+    return "" if model.row is None else ", transported"
 
 
 def _velocity_set(recipe: Recipe) -> str:
-    """V of a model in one dimension, such as {−3, 0, 3} or [−5, 5]."""
+    """V of a model in one dimension, such as {0, ±3} or [−5, 5]."""
     values = sorted(int(velocity[-1]) for velocity in recipe.options["flow"].velocities.tolist())
     if len(values) > 1 and values == list(range(values[0], values[-1] + 1)):
         return f"V = [{values[0]}, {values[-1]}]".replace("-", "−")
+    if values == [-value for value in reversed(values)]:
+        return f"V = {{{', '.join(f'±{v}' if v else '0' for v in values if v >= 0)}}}"
     return f"V = {{{', '.join(map(str, values))}}}".replace("-", "−")
 
 
@@ -79,12 +91,21 @@ def _panel(title: str, chosen: Chosen) -> Panel:
         return Panel(title, None, missing)
     moving = {i for table in found.values() for v in table for i, c in enumerate(v) if c}
     if len(moving) > 1:
-        size = (2.6 * len(drawn) + 0.9, 3.4)
-        return Panel(title, lambda f: _grids(f, drawn, found, chosen), missing, chosen.note, size)
+        size = (PANEL[0], 0.4 + 2.1 * math.ceil(len(drawn) / _ACROSS))
+        note = f"{chosen.note}; white frame: velocities of training"
+        return Panel(title, lambda f: _grids(f, drawn, found, chosen), missing, note, size)
     axis = moving.pop() if moving else 0
-    return Panel(
-        title, lambda f: _bars(f, drawn, found, chosen, axis), missing, chosen.note, (8.4, 3.9)
-    )
+    bands = _bands(drawn)
+    size = (PANEL[0], 1.2 + 2.4 * len(bands))
+    return Panel(title, lambda f: _bars(f, bands, found, chosen, axis), missing, chosen.note, size)
+
+
+def _bands(drawn: list[Model]) -> list[list[Model]]:
+    """The models whose bars share axes: all, or rows and variants apart, or bars would be thin."""
+    if len(drawn) <= _SIDE_BY_SIDE:
+        return [drawn]
+    bands = ([m for m in drawn if m.row is None], [m for m in drawn if m.row is not None])
+    return [band for band in bands if band]
 
 
 def _grids(
@@ -95,8 +116,11 @@ def _grids(
 
     every = [error for table in found.values() for error in table.values() if error > 0]
     norm = LogNorm(min(every), max(every))
-    grid = figure.subplots(1, len(drawn), squeeze=False)[0]
-    for axes, model in zip(grid, drawn, strict=True):
+    across = min(_ACROSS, len(drawn))
+    grid = list(figure.subplots(math.ceil(len(drawn) / across), across, squeeze=False).flat)
+    for axes in grid[len(drawn) :]:
+        axes.set_axis_off()
+    for axes, model in zip(grid, drawn, strict=False):
         table = found[model.recipe]
         rows, columns = (sorted({v[i] for v in table}) for i in (0, 1))
         image = np.full((len(rows), len(columns)), np.nan)
@@ -108,8 +132,8 @@ def _grids(
         axes.set_title(as_mathtext(model.label).replace(", ", "\n"), fontsize=8, color=DARK)
         _outline(axes, chosen.runs[model.recipe][0], rows, columns)
     grid[0].set_ylabel("rows a frame", fontsize=8)
-    grid[0].set_xlabel("columns a frame", fontsize=8)
-    bar = figure.colorbar(shown, ax=list(grid), shrink=0.8)
+    grid[len(drawn) - 1].set_xlabel("columns a frame", fontsize=8)
+    bar = figure.colorbar(shown, ax=grid, shrink=0.8)
     bar.set_label("MSE", fontsize=8)
     bar.ax.tick_params(labelsize=7)
 
@@ -128,13 +152,32 @@ def _outline(axes: "Axes", run: Result, rows: list[float], columns: list[float])
 
 
 def _bars(
-    figure: "FigureBase", drawn: list[Model], found: dict[str, Errors], chosen: Chosen, axis: int
+    figure: "FigureBase",
+    bands: list[list[Model]],
+    found: dict[str, Errors],
+    chosen: Chosen,
+    axis: int,
 ) -> None:
     """Bars side by side at each velocity, hatched where it is not in the model's V."""
+    every = sorted({v[axis] for table in found.values() for v in table})
+    grid = figure.subplots(len(bands), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
+    for axes, drawn in zip(grid, bands, strict=True):
+        _band(axes, drawn, found, chosen, axis, every)
+    for axes in grid[:-1]:
+        axes.set_xlabel("")
+
+
+def _band(
+    axes: "Axes",
+    drawn: list[Model],
+    found: dict[str, Errors],
+    chosen: Chosen,
+    axis: int,
+    every: list[float],
+) -> None:
     from matplotlib.patches import Patch
 
-    axes = figure.subplots()
-    every = sorted({v[axis] for table in found.values() for v in table})
+    outside = False
     wide = 0.84 / len(drawn)
     flows = [from_json(chosen.runs[m.recipe][0].record["recipe"]) for m in drawn]
     for place, (model, recipe) in enumerate(zip(drawn, flows, strict=True)):
@@ -143,12 +186,13 @@ def _bars(
         for spot, velocity in enumerate(every):
             if velocity not in table:
                 continue
+            outside |= velocity not in known
             axes.bar(
                 spot + (place - (len(drawn) - 1) / 2) * wide,
                 table[velocity],
                 wide,
                 color=model.colour,
-                hatch=None if velocity in known else "////",
+                hatch=None if velocity in known else _HATCH,
                 edgecolor="white",
                 lw=0.4,
             )
@@ -162,7 +206,7 @@ def _bars(
         axes.axvspan(min(spots) - 0.5, max(spots) + 0.5, color="0.93", zorder=0)
         axes.text(
             (min(spots) + max(spots)) / 2,
-            0.98,
+            0.985,
             "trained",
             transform=axes.get_xaxis_transform(),
             ha="center",
@@ -170,12 +214,19 @@ def _bars(
             fontsize=7,
             color=LIGHT,
         )
+    axes.margins(y=0.12)  # above the bars there is room for a word
     tidy(axes)
+    handles = [Patch(color=m.colour, label=as_mathtext(m.label)) for m in drawn]
+    if outside:
+        hatched = Patch(facecolor="0.7", edgecolor="white", hatch=_HATCH)
+        hatched.set_label("ν not in the model's V")
+        handles.append(hatched)
     axes.legend(
-        handles=[Patch(color=m.colour, label=as_mathtext(m.label)) for m in drawn],
+        handles=handles,
         frameon=False,
-        fontsize=8,
-        ncols=min(4, len(drawn)),
+        fontsize=7.5,
+        ncols=2 if max(len(m.label) for m in drawn) <= _LABEL else 1,
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
+        borderaxespad=0.2,
     )

@@ -1,0 +1,79 @@
+"""What tables and figures lack, in few words, and the command that makes it."""
+
+from collections.abc import Iterable
+
+from fernn.experiments.recipes import recipes
+from fernn.experiments.runs import BEST
+
+ARCHIVE = "an archive of clips (--clips FILE)"
+_WEIGHTS = f"{BEST} of "
+
+
+def weights_of(name: str) -> str:
+    """The weights of a recipe whose record is there."""
+    return f"{_WEIGHTS}{name}"
+
+
+def grouped(names: Iterable[str]) -> list[str]:
+    """Each name once, and those of one folder together.
+
+    >>> grouped(["table1/rotation/grnn", "table4/grnn", "table1/rotation/fernn-v2", "table4/grnn"])
+    ['table1/rotation/{grnn, fernn-v2}', 'table4/grnn']
+    """
+    folders: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        folder, _, last = name.rpartition("/")
+        folders.setdefault(folder, []).append(last)
+    made: list[str] = []
+    for folder, ends in folders.items():
+        within = ends[0] if len(ends) == 1 else f"{{{', '.join(ends)}}}"
+        made += [f"{folder}/{within}"] if folder else ends
+    return made
+
+
+def remedy(names: Iterable[str], scale: str | None = None) -> str:
+    """How to get what is missing: a command, and a sentence where weights were not kept.
+
+    >>> remedy(["fig5/rotation/grnn", "fig5/translation/grnn"])
+    'fernn reproduce fig5 --scale quick'
+    """
+    names, known = list(dict.fromkeys(names)), recipes()
+    ways = []
+    train = [name for name in names if name in known]
+    if train:
+        ways.append(_reproduce(train, scale or "quick"))
+    if any(name.startswith(_WEIGHTS) for name in names):
+        ways.append(
+            f"forecasts are drawn from weights, and these runs have records alone: copy {BEST} "
+            "into their folders, or train them again in another folder"
+        )
+    if ARCHIVE in names:
+        ways.append("fernn data fetch kth, fernn data prepare kth, then --clips FILE")
+    return "; ".join(ways)
+
+
+def lines(names: Iterable[str], scale: str | None = None) -> list[str]:
+    """What is missing and how to get it, for a person at a terminal."""
+    names = list(names)
+    cure = remedy(names, scale)
+    return [
+        *(f"missing: {group}" for group in grouped(names)),
+        *([f"to get it: {cure}"] * bool(cure)),
+    ]
+
+
+def _reproduce(names: list[str], scale: str) -> str:
+    """The command that trains all of these recipes: the longest first parts that they share."""
+    known = recipes()
+    parts = [name.split("/") for name in names]
+    shared = 0
+    while shared < min(map(len, parts)) and len({p[shared] for p in parts}) == 1:
+        shared += 1
+    what = "/".join(parts[0][:shared]) or "all"
+    data = [known[name].data for name in names]
+    needs = ""
+    if any(d.kind != "clips" for d in data) and scale != "quick":
+        needs += " --data FOLDER"
+    if any(d.archive == "kth" or (d.kind == "clips" and scale != "quick") for d in data):
+        needs += " --clips FILE"
+    return f"fernn reproduce {what} --scale {scale}{needs}"
