@@ -113,6 +113,14 @@ def test_table_names_the_changes_of_a_run(run, invoke, tmp_path):
     assert "data.test_size=2" in result.output
 
 
+def test_table_prints_each_scale(tmp_path, invoke):
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN))
+    write_run(tmp_path, FERNN, scale="quick", metrics=forecast_metrics(FERNN, "quick"))
+    for form, heading in (((), "Table 1, scale {}: "), (("--markdown",), "**Table 1, scale {}: ")):
+        shown = invoke("table", "1", "--runs", tmp_path, *form).output
+        assert shown.index(heading.format("short")) < shown.index(heading.format("quick"))
+
+
 def test_table_says_which_runs_it_left_out(run, invoke, tmp_path):
     (run / runs.RECORD).write_text("{")
     result = invoke("table", "1", "--runs", tmp_path / "runs")

@@ -27,13 +27,14 @@ def table_command(
 ) -> None:
     """Print one of the paper's tables: its numbers beside ours."""
     found = _results(folder)
-    made = tables.table(number.removeprefix("table"), found, scale=scale)
+    made = tables.by_scale(number.removeprefix("table"), found, scale=scale)
     if as_json:
-        typer.echo(render.to_json(made))
+        typer.echo(render.to_json(*made))
     elif markdown:
-        typer.echo(render.to_markdown(made))
+        typer.echo("\n".join(map(render.to_markdown, made)))
     else:
-        console.print(render.to_rich(made))
+        for table in made:
+            console.print(render.to_rich(table))
         _print_left_out(found)
 
 

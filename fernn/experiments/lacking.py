@@ -43,10 +43,7 @@ def remedy(names: Iterable[str], scale: str | None = None) -> str:
     if train:
         ways.append(_reproduce(train, scale or "quick"))
     if any(name.startswith(_WEIGHTS) for name in names):
-        ways.append(
-            f"forecasts are drawn from weights, and these runs have records alone: copy {BEST} "
-            "into their folders, or train them again in another folder"
-        )
+        ways.append(f"copy {BEST} beside each record, or train again in another folder")
     if ARCHIVE in names:
         ways.append("fernn data fetch kth, fernn data prepare kth, then --clips FILE")
     return "; ".join(ways)

@@ -5,7 +5,7 @@ import json
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from fernn.experiments.tables import MISSING, Table
+from fernn.experiments.tabular import MISSING, Table
 from fernn.experiments.typeset import as_html
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ def to_markdown(table: Table) -> str:
     return "\n".join([*lines, "", *(f"{note}." for note in table.notes), ""])
 
 
-def to_json(table: Table) -> str:
-    """The table for a program, numbers in full."""
+def to_json(*tables: Table) -> str:
+    """A table at one or several scales for a program, numbers in full; each row has its scale."""
     content = {
-        "table": table.key,
-        "title": table.title,
-        "notes": table.notes,
-        "rows": [row.data for row in table.rows],
+        "table": tables[0].key,
+        "title": tables[0].title,
+        "notes": list(dict.fromkeys(note for table in tables for note in table.notes)),
+        "rows": [row.data for table in tables for row in table.rows],
     }
     return json.dumps(content, indent=1, ensure_ascii=False)
 
@@ -77,7 +77,7 @@ def to_html(table: Table) -> str:
             )
             cells = "".join(f"<td>{cell}</td>" for cell in rest)
             body.append(f"<tr><th>{first}</th>{cells}</tr>")
-    notes = html.escape("; ".join(table.notes))
+    notes = as_html("; ".join(table.notes))
     return (
         f'<figure class="table"><figcaption><b>{as_html(heading(table))}.</b> {notes}'
         f'</figcaption><div class="scroll"><table><thead><tr>{head}</tr></thead>'
@@ -86,9 +86,10 @@ def to_html(table: Table) -> str:
 
 
 def heading(table: Table) -> str:
-    """ "Table 2, …" for the paper's tables, the title alone for others."""
+    """ "Table 2, scale short: …" for the paper's tables, the title first for others."""
+    at = f", scale {table.scale}" if table.scale else ""
     numbered = table.key[0].isdigit()
-    return f"Table {table.key}: {table.title}" if numbered else table.title
+    return f"Table {table.key}{at}: {table.title}" if numbered else f"{table.title}{at}"
 
 
 def _line(cells: tuple[str, ...]) -> str:

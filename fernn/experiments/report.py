@@ -20,8 +20,10 @@ import fernn
 from fernn._files import written_whole
 from fernn.experiments import figures, render, showcase, strips, tables
 from fernn.experiments.figures import DATASETS, Panel, Sources, extremes
-from fernn.experiments.lacking import grouped
+from fernn.experiments.lacking import grouped, remedy
+from fernn.experiments.recipes import SCALES
 from fernn.experiments.results import Results
+from fernn.experiments.runs import BEST
 from fernn.experiments.typeset import as_html
 
 TITLE = "Flow-equivariant sequence models: what was measured"
@@ -87,17 +89,19 @@ def build(
         parts.append(_section("tables", "Tables", drawn))
     pictures = _pictures(results, sources, forecasts)
     for section in _SECTIONS:
-        body = [pictures[number] for number in section.numbers if pictures.get(number)]
-        absent += [
-            f"Figure {number}: {figures.FIGURES[number][0]}"
-            for number in section.numbers
-            if not pictures.get(number)
-        ]
+        body = []
+        for number in section.numbers:
+            shown, missing = pictures[number]
+            body += shown
+            if not shown:
+                absent[f"Figure {number}: {figures.FIGURES[number][0]}"] = remedy(missing)
         if section.anchor == "forecasts" and forecasts:
             body = [*_animations(results, sources), *body]
         body = [f'<div class="panels">{"".join(body)}</div>'] if body else []
+        if section.anchor == "forecasts" and body:
+            body += _without_weights(results)
         if section.anchor == "cost" and results.found:
-            cost = render.to_html(tables.table(tables.COST, results))
+            cost = "".join(map(render.to_html, tables.by_scale(tables.COST, results)))
             body.append(f"<details><summary>Every recipe</summary>{cost}</details>")
         if section.anchor == "clips":
             body += _classes(results)
@@ -107,20 +111,23 @@ def build(
     parts.append(_section("environment", "Environment", _environment(results)))
     headings["environment"] = "Environment"
     if absent:
-        parts.append(_section("absent", "Not measured yet", [_list(absent)]))
+        lines = [
+            as_html(what) + (f"<br>{_way(how)}" if how else "") for what, how in absent.items()
+        ]
+        parts.append(_section("absent", "Not measured yet", [_list(lines)]))
         headings["absent"] = "Not measured yet"
     template = Template(files(fernn.experiments).joinpath("report.html").read_text("utf-8"))
     links = "".join(f'<a href="#{anchor}">{html.escape(h)}</a>' for anchor, h in headings.items())
     page = template.substitute(
         title=html.escape(TITLE), lead=_lead(results), links=links, body="\n".join(parts)
     )
-    return page, absent
+    return page, [*absent]
 
 
 def _lead(results: Results) -> str:
     recipes = len({result.name for result in results.found})
     scales = Counter(result.scale for result in results.found)
-    counted = ", ".join(f"{count} at scale {scale}" for scale, count in scales.items())
+    counted = ", ".join(f"{scales[scale]} at scale {scale}" for scale in SCALES if scales[scale])
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     if not results.found:
         return f"No finished run yet. fernn {fernn.__version__}, {now}."
@@ -134,28 +141,49 @@ def _lead(results: Results) -> str:
     )
 
 
-def _tables(results: Results) -> tuple[list[str], list[str]]:
-    """The tables with results, and the names of those without."""
-    made = [tables.table(key, results) for key in tables.KEYS if key != tables.COST]
-    absent = [render.heading(table) for table in made if not table.measured]
+def _tables(results: Results) -> tuple[list[str], dict[str, str]]:
+    """The tables with results, each scale apart; those without by name, and how to get them."""
+    keys = (key for key in tables.KEYS if key != tables.COST)
+    made = [table for key in keys for table in tables.by_scale(key, results)]
+    absent = {
+        render.heading(table): remedy(row.data["recipe"] for row in table.rows)
+        for table in made
+        if not table.measured
+    }
     return [render.to_html(table) for table in made if table.measured], absent
 
 
-def _pictures(results: Results, sources: Sources, forecasts: bool) -> dict[str, str]:
-    """The panels of each figure that have something to show, as HTML by number."""
+def _pictures(
+    results: Results, sources: Sources, forecasts: bool
+) -> dict[str, tuple[list[str], list[str]]]:
+    """By number, the panels of a figure that have something to show as HTML, and what it lacks."""
     order = [*_FORECASTS, *(number for number in figures.FIGURES if number not in _FORECASTS)]
     made = {}
     for number in order:
-        if number in _FORECASTS and not forecasts and number != "4":
-            continue
         panels = figures.panels(number, results, sources=sources)
-        if number == "4" and not forecasts:
-            panels = panels[:1]
+        if number in _FORECASTS and not forecasts:  # no model runs
+            panels = panels[:1] if number == "4" else []
         shown = [
             _picture(f"Figure {number}: {panel.title}", panel) for panel in panels if panel.paint
         ]
-        made[number] = "".join(shown)
+        made[number] = shown, [name for panel in panels for name in panel.missing]
     return made
+
+
+def _without_weights(results: Results) -> list[str]:
+    """Why there is no strip and no animation, where records are all that is left of the runs."""
+    if any((result.folder / BEST).is_file() for result in results.found):
+        return []
+    return [
+        '<p class="soft">Strips and animations are drawn from the weights of a run. These runs '
+        f"have records alone, without {BEST}.</p>"
+    ]
+
+
+def _way(how: str) -> str:
+    """A command as code, a sentence as it is."""
+    text = html.escape(how)
+    return f"<code>{text}</code>" if how.startswith("fernn ") else text
 
 
 def _pretrained(shown: strips.Forecast) -> list[str]:
@@ -262,7 +290,7 @@ def _environment(results: Results) -> list[str]:
         columns = ("recipe", "scale", "seed", "date", "precision", "hardware")
         parts.append(f"<details><summary>All runs</summary>{_plain(columns, runs)}</details>")
     if results.left_out:
-        parts.append(f"<p>Left out:</p>{_list(list(results.left_out))}")
+        parts.append(f"<p>Left out:</p>{_list([as_html(line) for line in results.left_out])}")
     return parts
 
 
@@ -278,7 +306,7 @@ def _plain(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _list(lines: list[str]) -> str:
-    return "<ul>" + "".join(f"<li>{as_html(line)}</li>" for line in lines) + "</ul>"
+    return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
 
 
 def _section(anchor: str, heading: str, body: list[str]) -> str:

@@ -105,6 +105,11 @@ class Results:
         """The runs of recipes that were changed from one."""
         return [r for r in self.changed if r.name == name and scale in (None, r.scale)]
 
+    def at(self, scale: str | None) -> "Results":
+        """The runs at one scale alone."""
+        found, changed = ([r for r in s if r.scale == scale] for s in (self.found, self.changed))
+        return Results(tuple(found), self.left_out, tuple(changed))
+
     def names(self, prefix: str = "") -> list[str]:
         """The recipes that have results, below a prefix such as "table1/rotation/", in order."""
         return list(dict.fromkeys(r.name for r in self.found if r.name.startswith(prefix)))

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fernn._nearest import nearest
-from fernn.experiments import paper
-from fernn.experiments.numerals import duration, number_text
+from fernn.experiments import costs, paper
+from fernn.experiments.numerals import number_text
 from fernn.experiments.recipes import SCALES, recipes
 from fernn.experiments.results import Result, Results, mean_and_spread
+from fernn.experiments.tabular import MISSING, NONE, RATIO, Row, Table
 
 _TITLES = {
     "1": "Flowing MNIST, test MSE (lower is better)",
@@ -37,65 +38,25 @@ COLUMNS: tuple[str, ...] = (
     "model",
     "paper",
     "ours",
-    "ours / paper",
+    RATIO,
     "seeds",
-    "scale",
     "epochs",
     "hardware",
 )
-_FOLDABLE = ("scale", "epochs", "precision", "hardware")
-_RATIO = "ours / paper"
 _METRICS = {paper.MSE: "test_mse", paper.ACCURACY: "accuracy"}
 _LABELLED = 72  # characters of changes in a label; all of them are in a note then
-MISSING = "missing"
-NONE = "–"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of a table: its cells as text, and the same as data."""
-
-    section: str
-    cells: tuple[str, ...]
-    data: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table ready to be shown in any form."""
-
-    key: str
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-
-    def folded(self) -> "Table":
-        """Without the columns that are the same in every row: what they say becomes a note."""
-        kept, notes = [], list(self.notes)
-        for place, column in enumerate(self.columns):
-            values = {row.cells[place] for row in self.rows if row.data["n"]}
-            if column == _RATIO:
-                kept += [place] if values - {NONE} else []
-            elif column not in _FOLDABLE or len(values) > 1:
-                kept.append(place)
-            elif values - {NONE}:
-                notes.append(f"{column}: {values.pop()}")
-        rows = (
-            Row(row.section, tuple(row.cells[place] for place in kept), row.data)
-            for row in self.rows
-        )
-        columns = tuple(self.columns[place] for place in kept)
-        return Table(self.key, self.title, columns, tuple(rows), tuple(notes))
-
-    @property
-    def measured(self) -> bool:
-        """Whether any row has a result."""
-        return any(row.data["n"] for row in self.rows)
 
 
 def table(key: str, results: Results, *, scale: str | None = None) -> Table:
-    """A table by its number, from the runs at every scale or at one."""
+    """A table by its number, from runs at one scale: the given one, or the largest with runs."""
+    return by_scale(key, results, scale=scale)[0]
+
+
+def by_scale(key: str, results: Results, *, scale: str | None = None) -> list[Table]:
+    """The table at each scale that has runs, the largest first, or at the given one alone.
+
+    Runs at two scales are never in one table; where there is no run, one table is all missing.
+    """
     if key not in KEYS:
         raise ValueError(
             f"`table` must be one of {', '.join(KEYS)}, got {key!r}.{nearest(key, KEYS)}"
@@ -104,46 +65,69 @@ def table(key: str, results: Results, *, scale: str | None = None) -> Table:
         raise ValueError(
             f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.{nearest(scale, SCALES)}"
         )
+    scales = _scales(key, results) if scale is None else [scale]
+    return [_at(s, key, results.at(s)) for s in scales or (None,)]
+
+
+def _at(scale: str | None, key: str, results: Results) -> Table:
     if key == COST:
-        return _cost(results, scale)
-    number, stand_in = key.removesuffix(_STAND_IN), key.endswith(_STAND_IN)
+        return costs.table(COST, results, scale)
+    number, stand_in = _parts(key)
     without_paper = stand_in or number in _OURS
     rows: list[Row] = []
-    for line in _lines(number, results, stand_in):
-        runs = [r for r in results.named(line.recipe, scale) if r.stand_in == stand_in]
-        others = results.changed_from(line.recipe, scale)
-        changed = [r for r in others if r.stand_in == stand_in]
-        scales = [s for s in SCALES if any(r.scale == s for r in (*runs, *changed))]
-        for s in scales or (scale,):
-            rows.append(_row(line, s, [r for r in runs if r.scale == s], without_paper))
-            for made in dict.fromkeys(r.changes for r in changed if r.scale == s):
-                alike = [r for r in changed if (r.scale, r.changes) == (s, made)]
-                rows.append(_row(line.but(made), s, alike, without_paper))
+    for line in _lines(number, results, stand_in, scale):
+        runs = [r for r in results.named(line.recipe) if r.stand_in == stand_in]
+        rows.append(_row(line, scale, runs, without_paper))
+        changed = [r for r in results.changed_from(line.recipe) if r.stand_in == stand_in]
+        for made in dict.fromkeys(r.changes for r in changed):
+            alike = [r for r in changed if r.changes == made]
+            rows.append(_row(line.but(made), scale, alike, without_paper))
     columns = COLUMNS
     title = _TITLES[number]
     notes = ["mean ± standard deviation over seeds"]
     if without_paper:
         columns = tuple(c for c in columns if "paper" not in c)
     if stand_in:
-        title = title.replace("KTH", "clips that stand in for KTH")
-        used = sorted({r.dataset for row in rows for r in results.named(row.data["recipe"], scale)})
+        stands = "clips that stand in for KTH"
+        title = title.replace("KTH", stands) if "KTH" in title else f"{title}, {stands}"
+        used = sorted({r.dataset for row in rows for r in results.named(row.data["recipe"])})
         notes += [
             "not KTH, hence without the paper's numbers",
             *(f"clips: {name}" for name in used),
         ]
-    elif any(row.data["scale"] == "quick" for row in rows):
+    elif scale == "quick":
         notes += ["quick runs are another, smaller task: no ratio"]
     notes += [
         f"{row.data['model']}: {', '.join(row.data['changes'])}"
         for row in rows
         if row.data["model"].endswith("…")
     ]
-    notes += [
-        f"{row.data['model']}: no seed {', '.join(map(str, row.data['missing_seeds']))}"
-        for row in rows
-        if row.data["n"] and row.data["missing_seeds"]
-    ]
-    return Table(key, title, columns, tuple(rows), tuple(notes))
+    return Table(key, title, columns, tuple(rows), (*notes, *_missing_seeds(rows)), scale)
+
+
+def _missing_seeds(rows: Sequence[Row]) -> list[str]:
+    """Which seeds the measured rows lack; said once where it is the same for all of them."""
+    lacks = [(row.data["model"], tuple(row.data["missing_seeds"])) for row in rows if row.data["n"]]
+    alike = len(lacks) > 1 and len({seeds for _, seeds in lacks}) == 1
+    said = [("", seeds) for _, seeds in lacks[:1]] if alike else [(f"{m}: ", s) for m, s in lacks]
+    return [f"{who}no seed {', '.join(map(str, seeds))}" for who, seeds in said if seeds]
+
+
+def _scales(key: str, results: Results) -> list[str]:
+    """The scales at which a table has runs, the largest first."""
+    number, stand_in = _parts(key)
+    names = {line.recipe for line in _lines(number, results, stand_in)}
+    have = {
+        r.scale
+        for r in (*results.found, *results.changed)
+        if key == COST or (r.name in names and r.stand_in == stand_in)
+    }
+    return [scale for scale in SCALES if scale in have]
+
+
+def _parts(key: str) -> tuple[str, bool]:
+    """The number of a table, and whether it is that of the stand-in for KTH."""
+    return key.removesuffix(_STAND_IN), key.endswith(_STAND_IN)
 
 
 @dataclass(frozen=True)
@@ -166,17 +150,18 @@ class _Line:
         return replace(self, label=label, reported=None, changes=changes)
 
 
-def _lines(number: str, results: Results, stand_in: bool) -> list[_Line]:
+def _lines(number: str, results: Results, stand_in: bool, scale: str | None = None) -> list[_Line]:
     """The rows of a table, each of the paper's followed by its variants that have results."""
+    known = {name: recipe.at(scale or "paper") for name, recipe in recipes().items()}
     if number in _OURS:
-        ours = [r for name, r in recipes().items() if name.startswith(f"{number}/")]
+        ours = [r for name, r in known.items() if name.startswith(f"{number}/")]
         return [
             _Line(r.name, r.published.where, r.published.row, paper.MSE, r.seeds, None)
             for r in ours
         ]
     values = [v for v in paper.rows(number) if not stand_in or v.unit == paper.ACCURACY]
     bases = {v.recipe.replace("kth", "actions") if stand_in else v.recipe: v for v in values}
-    known, lines = recipes(), []
+    lines = []
     for base, value in bases.items():
         section = value.section.replace("KTH", "clips") if stand_in else value.section
         about = None if stand_in else value
@@ -230,7 +215,6 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
         MISSING if mean is None else number_text(mean, spread, line.unit, digits=2),
         NONE if ratio is None else f"{ratio:.2f}",
         f"{len(known)} of {max(wanted, len(known))}",
-        scale or NONE,
         ", ".join(map(str, data["epochs"])) or NONE,
         ", ".join(data["hardware"]) or NONE,
     ]
@@ -243,63 +227,3 @@ def _frame_sum(runs: Sequence[Result]) -> float | None:
     """The error in the unit of other work on Moving MNIST, summed over the pixels of a frame."""
     known = [value for r in runs if (value := r.number("test_mse_frame_sum")) is not None]
     return mean_and_spread(known)[0] if known else None
-
-
-def _cost(results: Results, scale: str | None) -> Table:
-    """What each model costs: parameters, arithmetic, speed and memory."""
-    rows = []
-    for at in SCALES if scale is None else (scale,):
-        for name in results.names():
-            runs = results.named(name, at)
-            if runs:
-                rows.append(_cost_row(name, at, runs))
-    columns = (
-        "recipe",
-        "parameters",
-        "GFLOP",
-        "seq/s",
-        "GiB",
-        "time",
-        "precision",
-        "hardware",
-    )
-    notes = (
-        "GFLOP of one training sequence, forward and backward",
-        "sequences a second, GiB of GPU memory at the peak and time are means over seeds",
-    )
-    return Table(COST, "What training costs", columns, tuple(rows), notes)
-
-
-def _cost_row(name: str, scale: str, runs: Sequence[Result]) -> Row:
-    def mean(key: str) -> float | None:
-        known = [float(r.record[key]) for r in runs if r.record.get(key) is not None]
-        return mean_and_spread(known)[0] if known else None
-
-    flops, memory = mean("flops_per_sequence"), mean("peak_memory_bytes")
-    seconds, speed = mean("wall_seconds"), mean("sequences_per_second")
-    parameters = runs[0].record.get("parameters")
-    precision = sorted({str(r.record.get("precision")) for r in runs})
-    hardware = sorted({r.hardware for r in runs})
-    data = {
-        "recipe": name,
-        "scale": scale,
-        "n": len(runs),
-        "parameters": parameters,
-        "flops_per_sequence": flops,
-        "sequences_per_second": speed,
-        "peak_memory_bytes": memory,
-        "wall_seconds": seconds,
-        "precision": precision,
-        "hardware": hardware,
-    }
-    cells = (
-        name,
-        NONE if parameters is None else f"{parameters:,}".replace(",", " "),
-        NONE if flops is None else f"{flops / 1e9:.3g}",
-        NONE if speed is None else f"{speed:.3g}",
-        NONE if memory is None else f"{memory / 2**30:.2f}",
-        NONE if seconds is None else duration(seconds),
-        ", ".join(precision),
-        ", ".join(hardware),
-    )
-    return Row(f"scale: {scale}", cells, data | {"section": f"scale: {scale}"})

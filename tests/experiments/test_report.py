@@ -119,6 +119,31 @@ def test_report_of_nothing_is_a_page(tmp_path):
     assert len(absent) > 15
 
 
+def test_report_of_records_alone_at_two_scales(tmp_path):
+    """Some rows, at `short` and at `quick`: every scale has its own table, pictures the larger."""
+    rows = [GRNN, "table1/translation/fernn-v1-transported", f"{FERNN}-transported"]
+    for name in rows:
+        write_run(tmp_path, name, metrics=forecast_metrics(name, mse=1e-3))
+    for name in (*rows, FERNN):
+        metrics = forecast_metrics(name, "quick", mse=5e-2)
+        write_run(tmp_path, name, scale="quick", metrics=metrics)
+    page, absent = report.build(results.load(tmp_path))
+    short, quick = (page.index(f"Table 1, scale {scale}: ") for scale in ("short", "quick"))
+    end = page.index('id="learning"')
+    assert short < quick < end
+    assert page[short:quick].count("1.00e-3") == 3
+    assert "5.00e-2" not in page[short:quick]
+    assert page[quick:end].count("5.00e-2") == 4
+    captions = re.findall("Figure (?:3|4|13)[^<]*<.*?</figcaption>", page)
+    assert len(captions) == 2  # 3 and 4 of translation: nothing of rotation was measured
+    assert all("scale short" in caption for caption in captions)
+    assert "records alone, without best.safetensors" in page
+    assert "image/gif" not in page
+    assert any(line.startswith("Figure 12: ") for line in absent)
+    assert "copy best.safetensors beside each record" in page
+    assert "<code>fernn reproduce table1/rotation --scale quick</code>" in page
+
+
 def test_report_without_forecasts_runs_no_model(tmp_path, monkeypatch):
     write_forecasters(tmp_path, [FERNN])
     monkeypatch.setattr("fernn.models.load", lambda path: pytest.fail("ran a model"))
@@ -126,6 +151,7 @@ def test_report_without_forecasts_runs_no_model(tmp_path, monkeypatch):
     assert "Figure 4" in page
     assert "image/gif" not in page
     assert not any(line.startswith("Figure 4:") for line in absent)
+    assert "records alone" not in page
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: the page is not opened")

@@ -57,20 +57,31 @@ def test_table_has_mean_spread_and_ratio_over_seeds(tmp_path):
     assert row["ours"] == "2.00e-4 ± 1.4e-4"
     assert row["ours / paper"] == "1.33"
     assert row["seeds"] == "2 of 5"
-    assert (row["scale"], row["epochs"], row["hardware"]) == ("short", "4", "Invented GPU")
-    assert cells(table, "FERNN-V^T_1", None)["ours"] == "missing"
+    assert (row["epochs"], row["hardware"]) == ("4", "Invented GPU")
+    assert cells(table, "FERNN-V^T_1")["ours"] == "missing"
+    assert render.heading(table).startswith("Table 1, scale short: ")
 
 
 def test_table_keeps_scales_apart_and_quick_has_no_ratio(tmp_path):
     write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN, mse=1e-4))
     metrics = forecast_metrics(FERNN, "quick", mse=5e-3)
     write_run(tmp_path, FERNN, scale="quick", metrics=metrics)
-    table = tables.table("1", results.load(tmp_path))
-    assert cells(table, "FERNN-V^T_2")["ours"] == "1.00e-4"
-    quick = cells(table, "FERNN-V^T_2", "quick")
-    assert (quick["ours"], quick["ours / paper"], quick["seeds"]) == ("5.00e-3", "–", "1 of 1")
-    only = tables.table("1", results.load(tmp_path), scale="quick")
-    assert {row.data["scale"] for row in only.rows} == {"quick"}
+    write_run(tmp_path, f"{FERNN}-transported", scale="quick", metrics=metrics)
+    short, quick = tables.by_scale("1", results.load(tmp_path))  # the larger scale comes first
+    assert [row.data["scale"] for row in short.rows] == ["short"] * 6
+    assert [row.data["scale"] for row in quick.rows] == ["quick"] * 7
+    assert cells(short, "FERNN-V^T_2")["ours"] == "1.00e-4"
+    row = cells(quick, "FERNN-V^T_2", "quick")
+    assert (row["ours"], row["ours / paper"], row["seeds"]) == ("5.00e-3", "–", "1 of 1")
+    # A row that is missing asks for as many seeds as its scale does.
+    assert cells(short, "FERNN-V^T_1")["seeds"] == "0 of 5"
+    assert cells(quick, "FERNN-V^T_1", "quick")["seeds"] == "0 of 1"
+    assert tables.by_scale("1", results.load(tmp_path), scale="quick") == [quick]
+    assert tables.table("1", results.load(tmp_path)) == short
+    rows = json.loads(render.to_json(short, quick))["rows"]
+    assert [row["scale"] for row in rows] == ["short"] * 6 + ["quick"] * 7
+    costs = tables.by_scale("cost", results.load(tmp_path))
+    assert [(table.scale, len(table.rows)) for table in costs] == [("short", 1), ("quick", 2)]
 
 
 def test_table_shows_variants_below_their_row(tmp_path):
@@ -263,6 +274,16 @@ def test_a_ratio_stays_in_its_row_and_missing_seeds_are_named_below(tmp_path):
     assert cells(table, "FERNN-V^T_2")["ours / paper"] == "2.00"
     assert not any("ours / paper" in note for note in table.notes)
     assert "FERNN-V^T_2: no seed 1, 2, 3, 4" in table.notes
+    assert "<sub>2</sub>: no seed 1, 2, 3, 4" in render.to_html(table)
+    write_run(tmp_path, GRNN, metrics=forecast_metrics(GRNN))
+    table = tables.table("1", results.load(tmp_path)).folded()
+    assert [note for note in table.notes if "no seed" in note] == ["no seed 1, 2, 3, 4"]
+    write_run(tmp_path, GRNN, seed=1, metrics=forecast_metrics(GRNN))
+    table = tables.table("1", results.load(tmp_path)).folded()
+    assert [note for note in table.notes if "no seed" in note] == [
+        "G-RNN: no seed 2, 3, 4",
+        "FERNN-V^T_2: no seed 1, 2, 3, 4",
+    ]
     quick = tables.table("1", results.load(tmp_path), scale="quick").folded()
     assert "ours / paper" not in quick.columns
 

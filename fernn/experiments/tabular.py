@@ -1,0 +1,54 @@
+"""What a table is, before it is text, Markdown or HTML: rows of cells, and the same as data."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+MISSING = "missing"
+NONE = "–"
+RATIO = "ours / paper"
+_FOLDABLE = ("epochs", "precision", "hardware")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: its cells as text, and the same as data."""
+
+    section: str
+    cells: tuple[str, ...]
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table ready to be shown in any form."""
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    scale: str | None = None
+    """The scale of every run in it, None where it has none."""
+
+    def folded(self) -> "Table":
+        """Without the columns that are the same in every row: what they say becomes a note."""
+        kept, notes = [], list(self.notes)
+        for place, column in enumerate(self.columns):
+            values = {row.cells[place] for row in self.rows if row.data["n"]}
+            if column == RATIO:
+                kept += [place] if values - {NONE} else []
+            elif column not in _FOLDABLE or len(values) > 1:
+                kept.append(place)
+            elif values - {NONE}:
+                notes.append(f"{column}: {values.pop()}")
+        rows = (
+            Row(row.section, tuple(row.cells[place] for place in kept), row.data)
+            for row in self.rows
+        )
+        columns = tuple(self.columns[place] for place in kept)
+        return replace(self, columns=columns, rows=tuple(rows), notes=tuple(notes))
+
+    @property
+    def measured(self) -> bool:
+        """Whether any row has a result."""
+        return any(row.data["n"] for row in self.rows)
