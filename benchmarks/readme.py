@@ -11,6 +11,8 @@ from pathlib import Path
 
 from benchmarks import report
 from fernn._files import written_whole
+from fernn.experiments import results, tables
+from fernn.experiments.numerals import duration
 from fernn.models import pretrained_record
 
 ROOT = Path(__file__).parent.parent
@@ -102,10 +104,48 @@ def rates(record: dict) -> str:
     return "\n".join([*lines, "", f"<sub>{_origin(record['environment'])}</sub>"])
 
 
-Section = tuple[str, Callable[[dict], str]]
+def trained(found: results.Results) -> str:
+    """Table 1 from the runs at the scales of the paper's models: what there is, what is not yet.
+
+    A quick run is another, smaller task, and no answer to a number of the paper.
+    """
+    larger = results.Results(
+        tuple(r for r in found.found if r.scale != "quick"),
+        changed=tuple(r for r in found.changed if r.scale != "quick"),
+    )
+    rows = [row for table in tables.by_scale("1", larger) for row in table.rows]
+    have = [row for row in rows if row.data["n"]]
+    lines = [] if have else ["No run at the scales `paper` and `short` yet.", ""]
+    if have:
+        columns = ["Table 1, test MSE", "", "paper", "ours", "ours / paper", "scale"]
+        columns += ["seeds", "hardware", "a run"]
+        lines += ["| " + " | ".join(columns) + " |", "|---|---|--:|--:|--:|---|--:|---|--:|"]
+    for row in have:
+        cell = dict(zip(tables.COLUMNS, row.cells, strict=True))
+        cells = [row.section, cell["model"], cell["paper"], cell["ours"], cell["ours / paper"]]
+        cells += [f"{row.data['scale']}, {cell['epochs']} epochs", cell["seeds"], cell["hardware"]]
+        seconds = row.data["wall_seconds"]
+        cells += ["–" if seconds is None else duration(seconds)]
+        lines.append("| " + " | ".join(cells) + " |")
+    plain = [row for row in rows if not row.data["changes"]]
+    done = {row.data["recipe"] for row in plain if row.data["n"]}
+    absent = {row.data["recipe"]: row for row in plain if row.data["recipe"] not in done}
+    lines += [""] * bool(have and absent)
+    lines += [
+        f"- Not trained yet: {row.section}, {row.data['model']} (`{name}`)"
+        for name, row in absent.items()
+    ]
+    shown = {row.data["recipe"] for row in have}
+    runs = [r for r in (*larger.found, *larger.changed) if r.name in shown]
+    origins = dict.fromkeys(_origin(r.record["environment"]) for r in runs)
+    return "\n".join([*lines, *(["", f"<sub>{'; '.join(origins)}</sub>"] if origins else [])])
+
+
+Section = tuple[str, Callable[..., str]]
 SECTIONS: dict[str, dict[str, Section]] = {
     "README.md": {
         "verification": ("results/verification.json", verification),
+        "results": ("results", trained),
         "pretrained": ("results/pretrained-verification.json", pretrained),
         "speed": ("benchmarks/results/gpu.json", report.table),
         "streaming": ("benchmarks/results/gpu.json", report.streaming),
@@ -120,7 +160,8 @@ SECTIONS: dict[str, dict[str, Section]] = {
 def render(text: str, page: str = "README.md") -> str:
     """The text of a page with every section written anew from its record."""
     for name, (source, write) in SECTIONS[page].items():
-        record = json.loads((ROOT / source).read_text(encoding="utf-8"))
+        path = ROOT / source  # a record, or a folder of runs
+        record = results.load(path) if path.is_dir() else json.loads(path.read_text("utf-8"))
         pattern = rf"(<!-- {name}: begin.*?-->\n).*?(<!-- {name}: end -->)"
         places = list(re.finditer(pattern, text, flags=re.S))
         if len(places) != 1:
@@ -138,8 +179,8 @@ def _number(value: object) -> str:
 
 def _origin(there: dict) -> str:
     """Where the numbers come from: machine, version, day and commit."""
-    machine = there["gpu"] or there["cpu"]
-    return f"{machine}, torch {there['torch']}, {there['date'][:10]}, commit {there['commit'][:7]}"
+    machine, commit = there["gpu"] or there["cpu"], (there["commit"] or "unknown")[:7]
+    return f"{machine}, torch {there['torch']}, {there['date'][:10]}, commit {commit}"
 
 
 def main() -> None:

@@ -187,6 +187,7 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
     # How many seeds a changed recipe shall have is for whoever changed it to say.
     wanted = 0 if line.changes else max([r.seeds for r in runs] or [line.seeds])
     absent = [seed for seed in range(wanted) if seed not in known]
+    times = [float(r.record["wall_seconds"]) for r in runs if r.record.get("wall_seconds")]
     # A quick run has a smaller canvas, fewer digits and a smaller V: its ratio would say nothing.
     ratio = None
     if mean is not None and value is not None and scale != "quick":
@@ -208,6 +209,7 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
         "scale": scale,
         "epochs": sorted({int(r.record.get("epochs", 0)) for r in runs}),
         "hardware": sorted({r.hardware for r in runs}),
+        "wall_seconds": mean_and_spread(times)[0] if times else None,
     }
     cells = [
         line.label,

@@ -126,6 +126,9 @@ def test_figure4_and_13_show_sixty_steps(tmp_path):
     assert drawn.shape == (60, 2)
     np.testing.assert_allclose(drawn[-1], [60, 2e-3 * 60])
     assert lines(draw("13", found)).keys() == {"FERNN-$V^R_4$, comoving transported"}
+    write_run(tmp_path, f"{FERNN}-transported", metrics=forecast_metrics(FERNN))
+    (both, *_) = figures.panels("4", results.load(tmp_path))
+    assert list(lines(figures.compose([both]))) == ["FERNN-$V^T_2$", "FERNN-$V^T_2$, transported"]
 
 
 @pytest.mark.parametrize(("number", "name"), [("4", FERNN), ("13", "table1/rotation/fernn-v4")])

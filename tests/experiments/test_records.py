@@ -5,9 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from synthetic import ENVIRONMENT, forecast_metrics, write_run
 
 from benchmarks import readme
-from fernn.experiments import records
+from fernn.experiments import records, results
+from fernn.experiments.recipes import find
 
 
 def test_environment_names_commit_versions_and_hardware():
@@ -50,6 +52,38 @@ def test_render_repairs_what_was_typed_by_hand():
 def test_readme_without_its_section_is_refused():
     with pytest.raises(ValueError, match="verification"):
         readme.render("nothing here")
+
+
+def test_readme_shows_larger_runs_and_names_every_row_that_is_missing(tmp_path):
+    names = [f"table1/translation/{end}" for end in ("grnn", "fernn-v2-transported")]
+    assert readme.trained(results.load(tmp_path)).count("- Not trained yet: ") == 6
+    assert readme.trained(results.load(tmp_path)).startswith("No run at the scales")
+    write_run(tmp_path, names[0], scale="quick", metrics=forecast_metrics(names[0], "quick"))
+    assert readme.trained(results.load(tmp_path)).count("- Not trained yet: ") == 6
+    environment = ENVIRONMENT | {"torch": "9.9"}
+    for name, mse in zip(names, (8.1e-3, 3e-4), strict=True):
+        metrics = forecast_metrics(name, mse=mse)
+        write_run(tmp_path, name, metrics=metrics, environment=environment)
+    lines = readme.trained(results.load(tmp_path)).splitlines()
+    assert lines[2:4] == [
+        "| Translating MNIST, V^T_2 | G-RNN | 8.1e-3 ± 6e-4 | 8.10e-3 | 1.00 | short, 4 epochs "
+        "| 1 of 5 | Invented GPU | 2.0 h |",
+        "| Translating MNIST, V^T_2 | FERNN-V^T_2, transported | 1.5e-4 ± 2e-5 | 3.00e-4 | 2.00 "
+        "| short, 4 epochs | 1 of 5 | Invented GPU | 2.0 h |",
+    ]
+    missing = [line.partition(": ")[2] for line in lines if line.startswith("- Not trained yet")]
+    assert len(missing) == 5
+    assert missing[1] == "Translating MNIST, V^T_2, FERNN-V^T_2 (`table1/translation/fernn-v2`)"
+    assert lines[-1] == "<sub>Invented GPU, torch 9.9, 2000-01-01, commit 0000000</sub>"
+    fewer = find("table1/translation/fernn-v1", "short").but(training={"epochs": 3})
+    write_run(tmp_path, fewer.name, recipe=fewer, metrics=metrics, environment=environment)
+    shown = readme.trained(results.load(tmp_path))
+    assert "| FERNN-V^T_1, training.epochs=3 | – | 3.00e-4 | – |" in shown
+    assert "(`table1/translation/fernn-v1`)" in shown  # as it is, it has not been trained
+    again = forecast_metrics(names[0], "paper", mse=8e-3)
+    write_run(tmp_path, names[0], scale="paper", metrics=again, environment=environment)
+    rows = readme.trained(results.load(tmp_path)).splitlines()[2:6]
+    assert [row.split("|")[6].split(",")[0].strip() for row in rows] == ["paper", *["short"] * 3]
 
 
 def test_a_package_below_another_checkout_has_no_commit(tmp_path, monkeypatch):
