@@ -2,112 +2,18 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fernn import _check
+from fernn._report import BLUR, TOLERANCES, Report
 from fernn.flows import Flow, Velocity
 
-TOLERANCES = {
-    torch.float64: 1e-12,
-    torch.float32: 1e-5,
-    torch.float16: 1e-2,
-    torch.bfloat16: 5e-2,
-}
-"""The relative error that rounding may cause in a short recurrence, by dtype."""
-
-BLUR = 0.1
-"""Where interpolation alone changes an output by more than this, errors below it say nothing."""
+__all__ = ["BLUR", "TOLERANCES", "Report", "assert_flow_equivariant", "sample_video", "verify"]
 
 Model = nn.Module | Callable[[Tensor], Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Report:
-    """Relative errors of h_t[ψ(ν̂)·f](ν) = ψ_{t−1}(ν̂)·h_t[f](ν − ν̂), tensors [ν̂, T] in float64.
-
-    `error` compares the slices with ν − ν̂ in V, `pairs` of them, relative to how much the output
-    varies over the canvas, so that a large constant hides nothing. `everywhere` counts all of V,
-    taking a slice whose partner lies outside V to be wholly wrong: the price of truncation. Where
-    the flow interpolates, `interpolation` estimates what that costs, by moving the input and the
-    output there and back; it is the largest so far in time. Outputs without a V axis are compared
-    as they are, and values [B, K] relative to their change when the video runs backwards.
-    """
-
-    flow: Flow
-    velocities: tuple[tuple[float, ...], ...]
-    times: tuple[int, ...]
-    pairs: tuple[int, ...]
-    error: Tensor
-    everywhere: Tensor
-    interpolation: Tensor
-    dtype: torch.dtype
-    tolerance: float
-
-    @property
-    def worst(self) -> float:
-        """The largest error over all velocities and steps."""
-        return float(self.error.max())
-
-    @property
-    def verdict(self) -> str:
-        """exact, interpolated or broken; inconclusive or vacuous where nothing can be said.
-
-        - exact: every error is rounding;
-        - interpolated: no error exceeds what the flow's interpolation loses by itself;
-        - broken: some error does;
-        - inconclusive: none does, but interpolation blurs this video too much to tell;
-        - vacuous: no ν − ν̂ lies in V, so nothing was compared.
-        """
-        if not any(self.pairs):
-            return "vacuous"
-        if self.worst <= self.tolerance:
-            return "exact"
-        if not bool((self.error <= self.interpolation + self.tolerance).all()):
-            return "broken"
-        return "interpolated" if float(self.interpolation.max()) <= BLUR else "inconclusive"
-
-    def __str__(self) -> str:
-        shown = self.error.amax(1).argsort(descending=True)[:12].sort().values.tolist()
-        size = max(5, *(len(_label(self.velocities[i])) for i in shown))
-        lines = [
-            f"{self.flow!r}, {str(self.dtype).removeprefix('torch.')}: {self.verdict}",
-            f"{'ν̂':>{size}}  slices  "
-            + " ".join(f"{'t=' + str(t):>8}" for t in self.times)
-            + "  all of V  interpolation",
-        ]
-        lines += [
-            f"{_label(self.velocities[i]):>{size}}  {self.pairs[i]:>6}  "
-            + " ".join(_number(value, 8) for value in self.error[i].tolist())
-            + f"  {_number(self.everywhere[i].max(), 8)}"
-            + f"  {_number(self.interpolation[i].max(), 13)}"
-            for i in shown
-        ]
-        if len(shown) < len(self.velocities):
-            lines.append(f"… {len(self.velocities) - len(shown)} more velocities, none worse.")
-        return "\n".join(lines)
-
-    def plot(self, path: str | Path) -> None:
-        """Draw the error of every velocity against time to an image file (needs matplotlib)."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise ImportError("plot needs matplotlib: pip install 'fernn[experiments]'.") from None
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-        axes = figure.subplots()
-        for velocity, row in zip(self.velocities, self.error, strict=True):
-            # A logarithmic axis has no zero; errors below 1e-18 are drawn there.
-            axes.plot(self.times, row.clamp(min=1e-18), marker=".", label=f"ν̂ = {_label(velocity)}")
-        axes.axhline(self.tolerance, color="black", linestyle=":", linewidth=1)
-        axes.annotate("rounding", (self.times[0], self.tolerance), fontsize=8, va="bottom")
-        axes.set(yscale="log", xlabel="time step", ylabel="relative error", title=repr(self.flow))
-        if len(self.velocities) <= 12:
-            axes.legend(fontsize=7, ncols=2)
-        figure.savefig(path, dpi=150)
 
 
 def verify(
@@ -340,12 +246,3 @@ def _runner(model: Model, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
         return out.double()
 
     return run
-
-
-def _number(value: float | Tensor, width: int) -> str:
-    return f"{float(value):{width}.1e}" if value else f"{0:>{width}}"
-
-
-def _label(velocity: Sequence[float]) -> str:
-    parts = ", ".join(f"{component:g}" for component in velocity)
-    return parts if len(velocity) == 1 else f"({parts})"
