@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fernn.cli._app import app, console
-from fernn.experiments import lacking, render, results, runs, tables
+from fernn.experiments import render, results, runs, tables
 from fernn.experiments.devices import resolved
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
@@ -57,9 +57,9 @@ def figure_command(
     found = _results(folder)
     path = Path(f"out/figure{number}.png") if out is None else out
     sources = figures.Sources(data, clips, resolved(device))
-    missing = figures.draw(number, found, path, scale=scale, sources=sources)
+    lacks = figures.draw(number, found, path, scale=scale, sources=sources)
     _say(f"drawn to {path}")
-    for line in lacking.lines(missing, scale or found.best_scale(found.names())):
+    for line in lacks:
         _say(line)
     _print_left_out(found)
 

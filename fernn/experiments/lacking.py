@@ -1,6 +1,6 @@
 """What tables and figures lack, in few words, and the command that makes it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from fernn.experiments.recipes import recipes
 from fernn.experiments.runs import BEST
@@ -45,17 +45,18 @@ def remedy(names: Iterable[str], scale: str | None = None) -> str:
     if any(name.startswith(_WEIGHTS) for name in names):
         ways.append(f"copy {BEST} beside each record, or train again in another folder")
     if ARCHIVE in names:
-        ways.append("fernn data fetch kth, fernn data prepare kth, then --clips FILE")
+        fetch = "fernn data fetch kth --out FOLDER"
+        prepare = "fernn data prepare kth --source FOLDER --out FILE"
+        ways.append(f"{fetch} && {prepare}, then --clips FILE")
     return "; ".join(ways)
 
 
-def lines(names: Iterable[str], scale: str | None = None) -> list[str]:
-    """What is missing and how to get it, for a person at a terminal."""
-    names = list(names)
-    cure = remedy(names, scale)
+def lines(needs: Mapping[str | None, Sequence[str]]) -> list[str]:
+    """What is missing at each scale and how to get it, for a person at a terminal."""
+    ways = dict.fromkeys(remedy(names, scale) for scale, names in needs.items())
     return [
-        *(f"missing: {group}" for group in grouped(names)),
-        *([f"to get it: {cure}"] * bool(cure)),
+        *(f"missing: {group}" for group in grouped(n for names in needs.values() for n in names)),
+        *(f"to get it: {way}" for way in ways if way),
     ]
 
 

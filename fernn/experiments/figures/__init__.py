@@ -145,15 +145,21 @@ def draw(
     scale: str | None = None,
     sources: Sources | None = None,
 ) -> list[str]:
-    """Draw a figure to a file; returns what it lacks. One that lacks everything is not drawn."""
+    """Draw a figure to a file; returns what it lacks and how to get it, in lines.
+
+    One that lacks everything is not drawn.
+    """
     form(path)
     if number in COUNTEREXAMPLE:
         counterexample.draw(counterexample.counterexample(), path)
         return []
     made = panels(number, results, scale=scale, sources=sources)
-    missing = list(dict.fromkeys(name for panel in made for name in panel.missing))
+    usual = scale or next((panel.scale for panel in made if panel.scale), None)
+    needs: dict[str | None, list[str]] = {}
+    for panel in made:
+        needs.setdefault(panel.scale or usual, []).extend(panel.missing)
+    told = lacking.lines(needs)
     if not any(panel.paint for panel in made):
-        told = lacking.lines(missing, scale or results.best_scale(results.names()))
         raise FileNotFoundError("\n  ".join((f"figure {number} has nothing to draw.", *told)))
     save(compose(made), path)
-    return missing
+    return told

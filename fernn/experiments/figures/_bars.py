@@ -36,9 +36,9 @@ def _panel(results: Results, scale: str | None, archive: str, radius: int) -> Pa
     chosen = choose(models, results, scale)
     title = f"Trained on {_NAMES[archive]}, V^T_{radius}"
     if not any(_values(run) for runs in chosen.runs.values() for run in runs):
-        return Panel(title, None, chosen.missing)
+        return Panel(title, None, chosen.missing, scale=chosen.scale)
     paint = partial(_paint, chosen=chosen, radius=radius)
-    return Panel(title, paint, chosen.missing, chosen.note)
+    return Panel(title, paint, chosen.missing, chosen.note, scale=chosen.scale)
 
 
 def _values(run: Result) -> dict[str, float]:

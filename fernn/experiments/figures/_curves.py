@@ -92,7 +92,8 @@ def cost(results: Results, scale: str | None) -> list[Panel]:
         if not points and chosen.models:  # a processor has no peak of GPU memory, for one
             missing = (*missing, f"{title.lower()} in the records")
         paint = _scatter(points, ylabel) if points else None
-        panels.append(Panel(f"{title} against |V|, training", paint, missing, chosen.note))
+        title = f"{title} against |V|, training"
+        panels.append(Panel(title, paint, missing, chosen.note, scale=chosen.scale))
     return panels
 
 
@@ -157,7 +158,8 @@ def _lines(
         tidy(axes)
         axes.legend(frameon=False, fontsize=8)
 
-    return Panel(title, paint if any(lines.values()) else None, missing, chosen.note)
+    shown = paint if any(lines.values()) else None
+    return Panel(title, shown, missing, chosen.note, scale=chosen.scale)
 
 
 def tidy(axes: "Axes") -> None:
@@ -165,7 +167,7 @@ def tidy(axes: "Axes") -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="0.92", lw=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8)
+    axes.tick_params(which="both", labelsize=8)
     axes.xaxis.label.set_fontsize(9)
     axes.yaxis.label.set_fontsize(9)
 

@@ -29,6 +29,7 @@ class Panel:
     missing: tuple[str, ...] = ()
     note: str = ""
     size: tuple[float, float] = PANEL
+    scale: str | None = None
 
 
 def compose(panels: Sequence[Panel], *, captions: bool = True) -> "Figure":
@@ -69,9 +70,13 @@ def form(path: Path) -> str:
 
 
 def _rows(panels: Sequence[Panel]) -> list[list[Panel]]:
+    """Panels side by side where the row has room and none would be stretched to its height."""
     rows: list[list[Panel]] = []
     for panel in panels:
-        if rows and sum(p.size[0] for p in rows[-1]) + panel.size[0] <= ROW_WIDTH:
+        together = [*rows[-1], panel] if rows else []
+        heights = [p.size[1] for p in together]
+        fits = sum(p.size[0] for p in together) <= ROW_WIDTH
+        if together and fits and max(heights) <= 1.6 * min(heights):
             rows[-1].append(panel)
         else:
             rows.append([panel])

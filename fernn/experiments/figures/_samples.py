@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST = 4  # models in a strip; more would be too many to compare
 _ENDS = {"translation": ("grnn", "fernn-v2"), "rotation": ("grnn", "fernn-v4")}
-_CELL = 0.62  # inches a frame
+_CELL, _ROW = 0.62, 0.7  # inches a frame, and from one row of frames to the next
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Strips:
     runs: dict[str, Result]
     missing: tuple[str, ...]
     note: str
+    scale: str | None
 
 
 def in_distribution(part: str, results: Results, scale: str | None) -> Strips:
@@ -99,7 +100,7 @@ def strip_panel(
 ) -> Panel:
     """One test sequence and what the models make of it."""
     if not found.runs:
-        return Panel(title, None, found.missing)
+        return Panel(title, None, found.missing, scale=found.scale)
     steps = horizon or from_json(next(iter(found.runs.values())).record["recipe"]).data.horizon
     rows = 1 + (2 if errors else 1) * len(found.runs)
 
@@ -108,8 +109,8 @@ def strip_panel(
         strips.strip(figure, made, strips.times(steps, columns), errors=errors)
 
     count, wide = strips.bands(min(steps, columns) + strips.BEFORE)
-    size = (1.3 + _CELL * wide, count * (0.4 + _CELL * rows))
-    return Panel(title, paint, found.missing, found.note, size)
+    size = (1.3 + _CELL * wide, count * (0.4 + _ROW * rows))
+    return Panel(title, paint, found.missing, found.note, size, found.scale)
 
 
 def clips(radius: int, sources: Sources, *, rows: int = 3, columns: int = 8) -> Panel:
@@ -158,11 +159,11 @@ def _kept(models: Sequence[Model], results: Results, scale: str | None) -> Strip
     kept = Results(tuple(r for r in results.found if (r.folder / BEST).is_file()))
     chosen = choose(models, kept, scale)
     runs = {model.label: chosen.runs[model.recipe][0] for model in _few(chosen.models)}
-    recorded = set(results.names())
+    recorded = {r.name for r in results.found if chosen.scale in (None, r.scale)}
     missing: list[str] = []
     for row in chosen.missing:
         without = [m.recipe for m in models if row in (m.recipe, m.row) and m.recipe in recorded]
         missing += [lacking.weights_of(name) for name in without] or [row]
     seeds = sorted({run.seed for run in runs.values()})
     note = f"scale {chosen.scale}, seed {', '.join(map(str, seeds))}" if runs else ""
-    return Strips(runs, tuple(missing), note)
+    return Strips(runs, tuple(missing), note, chosen.scale)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,16 +89,18 @@ def _panel(title: str, chosen: Chosen) -> Panel:
     drawn = [model for model in chosen.models if found[model.recipe]]
     missing = (*chosen.missing, *(m.recipe for m in chosen.models if not found[m.recipe]))
     if not drawn:
-        return Panel(title, None, missing)
+        return Panel(title, None, missing, scale=chosen.scale)
     moving = {i for table in found.values() for v in table for i, c in enumerate(v) if c}
     if len(moving) > 1:
         size = (PANEL[0], 0.4 + 2.1 * math.ceil(len(drawn) / _ACROSS))
         note = f"{chosen.note}; white frame: velocities of training"
-        return Panel(title, lambda f: _grids(f, drawn, found, chosen), missing, note, size)
+        grids = partial(_grids, drawn=drawn, found=found, chosen=chosen)
+        return Panel(title, grids, missing, note, size, chosen.scale)
     axis = moving.pop() if moving else 0
     bands = _bands(drawn)
     size = (PANEL[0], 1.2 + 2.4 * len(bands))
-    return Panel(title, lambda f: _bars(f, bands, found, chosen, axis), missing, chosen.note, size)
+    bars = partial(_bars, bands=bands, found=found, chosen=chosen, axis=axis)
+    return Panel(title, bars, missing, chosen.note, size, chosen.scale)
 
 
 def _bands(drawn: list[Model]) -> list[list[Model]]:
