@@ -43,7 +43,7 @@ def remedy(names: Iterable[str], scale: str | None = None) -> str:
     if train:
         ways.append(_reproduce(train, scale or "quick"))
     if any(name.startswith(_WEIGHTS) for name in names):
-        ways.append(f"copy {BEST} beside each record, or train again in another folder")
+        ways.append(f"needs weights: copy {BEST} beside each record, or train in another folder")
     if ARCHIVE in names:
         fetch = "fernn data fetch kth --out FOLDER"
         prepare = "fernn data prepare kth --source FOLDER --out FILE"
