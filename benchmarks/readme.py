@@ -131,10 +131,9 @@ def trained(found: results.Results) -> str:
     done = {row.data["recipe"] for row in plain if row.data["n"]}
     absent = {row.data["recipe"]: row for row in plain if row.data["recipe"] not in done}
     lines += [""] * bool(have and absent)
-    lines += [
-        f"- Not trained yet: {row.section}, {row.data['model']} (`{name}`)"
-        for name, row in absent.items()
-    ]
+    for name, row in absent.items():
+        other = ", published readout" if f"{name}-transported" in done else ""
+        lines.append(f"- Not trained yet: {row.section}, {row.data['model']}{other} (`{name}`)")
     shown = {row.data["recipe"] for row in have}
     runs = [r for r in (*larger.found, *larger.changed) if r.name in shown]
     origins = dict.fromkeys(_origin(r.record["environment"]) for r in runs)
