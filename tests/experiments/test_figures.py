@@ -68,7 +68,7 @@ def test_a_panel_without_results_says_so_beside_one_that_has_some(tmp_path):
         "to get it: fernn reproduce table1 --scale short --data FOLDER",
     ]
     shown = texts(draw("3", found))
-    assert "not measured yet" in shown
+    assert "nothing to draw yet" in shown
     assert "table1/rotation/{grnn, fernn-v2, fernn-v4}" in shown
 
 
