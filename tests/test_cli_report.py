@@ -119,6 +119,9 @@ def test_table_prints_each_scale(tmp_path, invoke):
     for form, heading in (((), "Table 1, scale {}: "), (("--markdown",), "**Table 1, scale {}: ")):
         shown = invoke("table", "1", "--runs", tmp_path, *form).output
         assert shown.index(heading.format("short")) < shown.index(heading.format("quick"))
+    assert "to get it" not in shown
+    shown = invoke("table", "2", "--runs", tmp_path).output
+    assert "to get it: fernn reproduce table2/kth --scale quick --clips FILE" in shown
 
 
 def test_table_says_which_runs_it_left_out(run, invoke, tmp_path):

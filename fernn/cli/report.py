@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fernn.cli._app import app, console
-from fernn.experiments import render, results, runs, tables
+from fernn.experiments import lacking, render, results, runs, tables
 from fernn.experiments.devices import resolved
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
@@ -35,6 +35,9 @@ def table_command(
     else:
         for table in made:
             console.print(render.to_rich(table))
+            if not table.measured and table.rows:
+                names = (row.data["recipe"] for row in table.rows)
+                _say(f"to get it: {lacking.remedy(names, scale)}")
         _print_left_out(found)
 
 
