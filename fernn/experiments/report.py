@@ -4,7 +4,6 @@ Pictures are inside the page and there is no script, so it opens from the file s
 or on a phone, today and in ten years.
 """
 
-import base64
 import html
 import io
 import tempfile
@@ -18,7 +17,7 @@ from string import Template
 
 import fernn
 from fernn._files import written_whole
-from fernn.experiments import figures, render, showcase, strips, tables
+from fernn.experiments import figures, markup, render, showcase, strips, tables
 from fernn.experiments.figures import DATASETS, Panel, Sources, extremes
 from fernn.experiments.lacking import grouped, remedy
 from fernn.experiments.recipes import SCALES
@@ -29,7 +28,7 @@ from fernn.experiments.typeset import as_html
 TITLE = "Flow-equivariant sequence models: what was measured"
 PLAYED = 30  # forecast steps of an animation
 _FORECASTS = ("14", "4", "12", "15")  # the longest first, since the others are its beginnings
-_DPI = 150
+_DPI, _PIXELS = 150, 110  # an inch, in the picture and on the page
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,10 @@ def build(
     parts, headings = [], {}
     if pretrained is not None:
         headings["pretrained"] = "Pretrained weights"
-        parts.append(_section("pretrained", headings["pretrained"], _pretrained(pretrained)))
+        parts.append(markup.section("pretrained", headings["pretrained"], _pretrained(pretrained)))
     if drawn:
         headings["tables"] = "Tables"
-        parts.append(_section("tables", "Tables", drawn))
+        parts.append(markup.section("tables", "Tables", drawn))
     pictures = _pictures(results, sources, forecasts)
     for section in _SECTIONS:
         body = []
@@ -102,19 +101,20 @@ def build(
             body += _without_weights(results)
         if section.anchor == "cost" and results.found:
             cost = "".join(map(render.to_html, tables.by_scale(tables.COST, results)))
-            body.append(f"<details><summary>Every recipe</summary>{cost}</details>")
+            body.append(markup.details("Every recipe", cost))
         if section.anchor == "clips":
             body += _classes(results)
         if body:
-            parts.append(_section(section.anchor, section.heading, body))
+            parts.append(markup.section(section.anchor, section.heading, body))
             headings[section.anchor] = section.heading
-    parts.append(_section("environment", "Environment", _environment(results)))
+    parts.append(markup.section("environment", "Environment", _environment(results)))
     headings["environment"] = "Environment"
     if absent:
         lines = [
-            as_html(what) + (f"<br>{_way(how)}" if how else "") for what, how in absent.items()
+            as_html(what) + (f"<br>{markup.way(how)}" if how else "")
+            for what, how in absent.items()
         ]
-        parts.append(_section("absent", "Not measured yet", [_list(lines)]))
+        parts.append(markup.section("absent", "Not measured yet", [markup.items(lines)]))
         headings["absent"] = "Not measured yet"
     template = Template(files(fernn.experiments).joinpath("report.html").read_text("utf-8"))
     links = "".join(f'<a href="#{anchor}">{html.escape(h)}</a>' for anchor, h in headings.items())
@@ -180,12 +180,6 @@ def _without_weights(results: Results) -> list[str]:
     ]
 
 
-def _way(how: str) -> str:
-    """A command as code, a sentence as it is."""
-    text = html.escape(how)
-    return f"<code>{text}</code>" if how.startswith("fernn ") else text
-
-
 def _pretrained(shown: strips.Forecast) -> list[str]:
     """The strip and the animation of the weights that come with the package."""
     panel = showcase.panel(shown)
@@ -203,9 +197,8 @@ def _picture(name: str, panel: Panel) -> str:
     figure.savefig(buffer, format="png", dpi=_DPI)
     lacks = f"Missing: {', '.join(grouped(panel.missing))}." if panel.missing else ""
     note = f"{panel.note}. {lacks}" if panel.note else lacks
-    # A picture shrinks with the page, and does not grow beyond its size.
-    style = f' style="max-width: {round(panel.size[0] * 110)}px"'
-    return _embed("", name, "png", buffer.getvalue(), note, style)
+    width = round(panel.size[0] * _PIXELS)
+    return markup.picture(name, "png", buffer.getvalue(), note, width=width)
 
 
 def _animations(results: Results, sources: Sources) -> list[str]:
@@ -225,17 +218,8 @@ def _played(name: str, shown: strips.Forecast, note: str) -> str:
         path = Path(folder) / "forecast.gif"
         strips.animation(shown, path)
         content = path.read_bytes()
-    return _embed("played", name, "gif", content, f"{shown.caption}; {note}")
-
-
-def _embed(kind: str, name: str, form: str, content: bytes, note: str = "", style: str = "") -> str:
-    """A picture inside the page."""
-    data = base64.b64encode(content).decode("ascii")
-    return (
-        f'<figure class="{kind}"><figcaption><b>{as_html(name)}.</b> {html.escape(note)}'
-        f'</figcaption><div class="picture"><img alt="{html.escape(name)}"{style} '
-        f'src="data:image/{form};base64,{data}"></div></figure>'
-    )
+    note = f"{shown.caption}; {note}"
+    return markup.picture(name, "gif", content, note, kind="played")
 
 
 def _classes(results: Results) -> list[str]:
@@ -253,9 +237,8 @@ def _classes(results: Results) -> list[str]:
             (*key, *(_mean([run.get(name) for run in runs]) for name in classes))
             for key, runs in rows.items()
         ]
-        table = _plain(("recipe", "scale", *classes), cells)
-        summary = f"Accuracy of each class, {html.escape(dataset)}"
-        made.append(f"<details><summary>{summary}</summary>{table}</details>")
+        table = markup.table(("recipe", "scale", *classes), cells)
+        made.append(markup.details(f"Accuracy of each class, {dataset}", table))
     return made
 
 
@@ -285,29 +268,12 @@ def _environment(results: Results) -> list[str]:
         )
         for result in results.found
     ]
-    parts = [_plain((*keys, "runs"), rows)] if rows else ["<p>No run, no environment.</p>"]
+    parts = [markup.table((*keys, "runs"), rows)] if rows else ["<p>No run, no environment.</p>"]
     if runs:
         columns = ("recipe", "scale", "seed", "date", "precision", "hardware")
-        parts.append(f"<details><summary>All runs</summary>{_plain(columns, runs)}</details>")
+        parts.append(markup.details("All runs", markup.table(columns, runs)))
     if results.left_out:
-        parts.append(f"<p>Left out:</p>{_list([as_html(line) for line in results.left_out])}")
+        parts.append(
+            f"<p>Left out:</p>{markup.items([as_html(line) for line in results.left_out])}"
+        )
     return parts
-
-
-def _plain(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return (
-        f'<div class="scroll"><table class="text"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-def _list(lines: list[str]) -> str:
-    return "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
-
-
-def _section(anchor: str, heading: str, body: list[str]) -> str:
-    return f'<section id="{anchor}"><h2>{html.escape(heading)}</h2>{"".join(body)}</section>'
