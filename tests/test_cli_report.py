@@ -84,6 +84,7 @@ def test_evaluate_of_pretrained_weights_takes_all_of_mnist_where_it_is(invoke, m
         return {"test_mse": 0.5}
 
     monkeypatch.setattr("fernn.cli.evaluate.evaluate", evaluate)
+    monkeypatch.setattr("fernn.cli.evaluate.datasets.source", lambda *needs: None)
     result = invoke("evaluate", GRNN, "--data", "mnist", "--device", "cpu")
     assert result.exit_code == 0, result.output
     assert [str(root) for root in asked] == ["mnist"]

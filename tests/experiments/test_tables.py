@@ -145,7 +145,7 @@ def test_figures_ignore_losses_that_are_not(tmp_path):
     nothing = [{"step": step, "epoch": step, "val_loss": None} for step in (1, 2)]
     write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN))
     write_run(tmp_path, GRNN, metrics=forecast_metrics(GRNN), curve=nothing)
-    missing = figures.draw("3", results.load(tmp_path), tmp_path / "3.png")
+    missing = figures.panels("3", results.load(tmp_path))[0].missing
     assert GRNN in missing
     assert FERNN not in missing
 
