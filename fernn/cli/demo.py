@@ -42,7 +42,8 @@ def demo(
     panel = showcase.panel(shown)
     figures.save(figures.compose([panel]), out / "forecast.png")
     strips.animation(shown, out / "forecast.gif")
-    console.print(f"{panel.title} by pretrained models, drawn to {out / 'forecast.gif'} and .png")
+    drawn = f"{panel.title} by pretrained models, drawn to {out / 'forecast.gif'} and .png"
+    console.print(drawn, soft_wrap=True)
     console.print(f"{panel.note}\n", highlight=False)
     folder = out / "runs"
     for number, name in enumerate(ROWS, start=1):

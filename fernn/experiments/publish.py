@@ -47,7 +47,7 @@ def publish(run: Path, name: str, *, folder: Path = FOLDER) -> dict[str, Any]:
     save(model.half(), path)  # type: ignore[arg-type]  # what `load` gave
     rounded = sequence_errors(load(path).float(), recipe, SEQUENCES)
     content = path.read_bytes()
-    record = {key: value for key, value in result.record.items() if key != "curve"} | {
+    record = result.record | {
         "weights": {
             "dtype": "float16",
             "bytes": len(content),

@@ -43,7 +43,7 @@ def test_publish_writes_what_load_pretrained_reads(run, tmp_path, tiny, monkeypa
     assert record["check"]["mean"] == pytest.approx(sum(found) / len(found))
     assert record["check"]["mean"] != record["check"]["mean_unrounded"]
     assert record["metrics"]["test_mse"] == 1e-3
-    assert "curve" not in record
+    assert record["curve"] == runs.read_record(run)["curve"]
 
 
 def test_sequence_errors_are_those_of_the_first_test_sequences(tiny):
