@@ -39,7 +39,8 @@ def load_pretrained(name: str) -> nn.Module:
 def pretrained_record(name: str) -> dict[str, Any]:
     """How pretrained weights came about and what they reach.
 
-    The record of the run; `weights`, which describes the file; and `check`, the errors of these very weights on the first test sequences of the digits inside the package.
+    The record of the run; `weights`, which describes the file; and `check`, the errors of these
+    very weights on the first test sequences of the digits inside the package.
     """
     path = weights_path(name).with_suffix(".json")
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
