@@ -42,7 +42,7 @@ def pretrained(record: dict) -> str:
         cells = [
             f"`{row['name']}`",
             f"{recipe['published']['row']}, {recipe['options']['readout']}",
-            f"epoch {about['best_epoch']} of {about['epochs']}, {about['wall_seconds']:.0f} s",
+            f"epoch {about['best_epoch']} of {about['epochs']}, {duration(about['wall_seconds'])}",
             _number(metrics["test_mse"]),
             _number(metrics["mse_per_step_long"][59]),
             f"{_number(row['float64'])}, {row['verdict']}",
