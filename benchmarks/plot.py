@@ -4,14 +4,14 @@ It goes beside the record, as `velocities.png` and `velocities.svg`.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-_RECORD = Path(__file__).parent / "results" / "gpu.json"
+from benchmarks import report
+
 _FORMS = {
     # form: label, colour, marker
     "published_tf32": ("published, TF32", "#b3562c", "o"),
@@ -44,10 +44,12 @@ def velocities(record: dict) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", linewidth=0.5, alpha=0.4)
     time.legend(frameon=False, loc="upper left", fontsize="small")
-    there = record["environment"]
+    run = report.origin(record, "velocities")
+    there = run["environment"]
     figure.suptitle(
         f"x-velocities, 28×28, 128 channels, 20 frames, batch {against['batch']} · "
-        f"{record['gpu']}, torch {there['torch']}, {there['date'][:10]}",
+        f"{run['gpu']}, torch {there['torch']}, {there['date'][:10]}, "
+        f"commit {(there['commit'] or 'unknown')[:7]}",
         fontsize=8.5,
         color="0.35",
     )
@@ -56,9 +58,9 @@ def velocities(record: dict) -> Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("record", nargs="?", type=Path, default=_RECORD)
+    parser.add_argument("record", nargs="?", type=Path, default=report.RECORD)
     path = parser.parse_args().record
-    figure = velocities(json.loads(path.read_text(encoding="utf-8")))
+    figure = velocities(report.load(path))
     with matplotlib.rc_context({"svg.hashsalt": "fernn"}):  # the same record gives the same file
         figure.savefig(path.parent / "velocities.svg", metadata={"Date": None})
         figure.savefig(path.parent / "velocities.png", dpi=150, metadata={"Software": None})

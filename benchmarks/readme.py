@@ -4,7 +4,6 @@ A section lies between `<!-- NAME: begin … -->` and `<!-- NAME: end -->`; a te
 what this prints, so no number is typed by hand.
 """
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -160,7 +159,7 @@ def render(text: str, page: str = "README.md") -> str:
     """The text of a page with every section written anew from its record."""
     for name, (source, write) in SECTIONS[page].items():
         path = ROOT / source  # a record, or a folder of runs
-        record = results.load(path) if path.is_dir() else json.loads(path.read_text("utf-8"))
+        record = results.load(path) if path.is_dir() else report.load(path)
         pattern = rf"(<!-- {name}: begin.*?-->\n).*?(<!-- {name}: end -->)"
         places = list(re.finditer(pattern, text, flags=re.S))
         if len(places) != 1:

@@ -1,10 +1,38 @@
-"""The GPU record as Markdown tables: `python -m benchmarks.report [FILE]`."""
+"""The GPU record as Markdown tables: `python -m benchmarks.report [FILE]`.
+
+A run that was cut lacks rows and sections. They are those of the newest record that has them, and
+the text says so; a ratio is always one of two forms in one run.
+"""
 
 import argparse
 import json
 from pathlib import Path
 
-_RECORD = Path(__file__).parent / "results" / "gpu.json"
+RECORD = Path(__file__).parent / "results" / "gpu.json"
+_SECTIONS = {"training_losses": "the losses of training", "streaming": "one frame at a time"}
+
+
+def load(path: Path = RECORD) -> dict:
+    """A record, and what it lacks from the newest of those before it that has it.
+
+    Those lie beside it, `gpu-*.json` beside `gpu.json`; `earlier` holds the record of each part
+    that is not its own.
+    """
+    record = json.loads(path.read_text(encoding="utf-8"))
+    paths = path.parent.glob(f"{path.stem}-*.json")
+    before = [json.loads(p.read_text(encoding="utf-8")) for p in paths]
+    earlier: dict[str, dict] = {}
+    for other in sorted(before, key=lambda r: r["environment"]["date"], reverse=True):
+        for have, found in ((record["rows"], other["rows"]), (record, other)):
+            lacking = {name: part for name, part in found.items() if name not in have}
+            have.update(lacking)
+            earlier.update(dict.fromkeys(lacking, other))
+    return record | {"earlier": earlier}
+
+
+def origin(record: dict, part: str) -> dict:
+    """The record that a row or a section is of."""
+    return record.get("earlier", {}).get(part, record)
 
 
 def table(record: dict) -> str:
@@ -35,21 +63,16 @@ def table(record: dict) -> str:
                 ]
             )
         )
-    environment = record["environment"]
-    commit = (environment["commit"] or "unknown")[:12] + ("+" if environment["dirty"] else "")
-    lines += [
-        "",
-        f"Sequences per second (batch). {record['gpu']}, {environment['date'][:10]}, torch "
-        f"{environment['torch']}, cuDNN {record['cudnn']}, commit {commit}; bfloat16 8192³ product "
-        f"{record['matmul_flops_per_second'] / 1e12:.0f} TFLOP/s.",
-    ]
+    lines += ["", f"Sequences per second (batch). {_run(record)}."]
     for name, row in record["rows"].items():
+        if "errors" not in row:  # records of old have none
+            lines.append(f"{name}: losses were compared, but no gradients.")
         if row.get("rival"):  # another model for the same task: sequences, not one function
             lines.append(f"{name} is another model than the published form it is compared with.")
         lines += [f"No ratio for {name}: {reason}." for reason in row["refusals"]]
     if "training_losses" in record:  # records of old have none
         lines.append(training(record))
-    return "\n".join(lines)
+    return "\n".join([*lines, *_earlier(record, *record["rows"], "training_losses")])
 
 
 def training(record: dict) -> str:
@@ -94,7 +117,7 @@ def goals(record: dict) -> str:
             f"{ours['peak_gib']:.1f} GiB" + _goal(memory, "{:g}"),
         ]
         lines.append(_line([name, *cells]))
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"{_run(record)}.", *_earlier(record, *GOALS)])
 
 
 def _goal(value: float | None, form: str) -> str:
@@ -111,8 +134,29 @@ def streaming(record: dict) -> str:
         times = [f"{measured[form + suffix]['median_us']:,.0f} µs" for form in forms]
         ratios = [_ratio(measured, f"times_{form}{suffix}") for form in forms[:2]]
         lines.append(_line([name, *times, *ratios]))
-    lines += [f"No ratio: {reason}." for reason in measured["refusals"]]
-    return "\n".join(lines)
+    notes = _earlier(record, "streaming")
+    notes += [f"No ratio: {reason}." for reason in measured["refusals"]]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
+
+
+def _run(record: dict) -> str:
+    """Machine, day, versions and the rate that floors are made of."""
+    there = record["environment"]
+    commit = (there["commit"] or "unknown")[:12] + ("+" if there["dirty"] else "")
+    return (
+        f"{record['gpu']}, {there['date'][:10]}, torch {there['torch']}, cuDNN {record['cudnn']}, "
+        f"commit {commit}; bfloat16 8192³ product "
+        f"{record['matmul_flops_per_second'] / 1e12:.0f} TFLOP/s"
+    )
+
+
+def _earlier(record: dict, *parts: str) -> list[str]:
+    """Which of these rows and sections are not of the record itself, a line for each run."""
+    names: dict[str, list[str]] = {}
+    for part in parts:
+        if (other := origin(record, part)) is not record:
+            names.setdefault(_run(other), []).append(_SECTIONS.get(part, part))
+    return [f"From an earlier run ({run}): {'; '.join(of)}." for run, of in names.items()]
 
 
 def _rate(form: dict) -> float:
@@ -134,8 +178,8 @@ def _line(cells: list[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("record", nargs="?", type=Path, default=_RECORD)
-    record = json.loads(parser.parse_args().record.read_text(encoding="utf-8"))
+    parser.add_argument("record", nargs="?", type=Path, default=RECORD)
+    record = load(parser.parse_args().record)
     print(table(record))
     if "streaming" in record:  # records of old have none
         print("\n" + streaming(record))

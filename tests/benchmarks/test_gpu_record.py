@@ -12,7 +12,6 @@ from benchmarks import report
 from benchmarks.gpu import guard, rotation, row, translation
 
 FORMS = ("published_tf32", "published_autocast")
-_RECORD = Path(report.__file__).parent / "results" / "gpu.json"
 
 
 def test_flops_of_a_training_sequence() -> None:
@@ -98,14 +97,14 @@ def test_report_says_how_near_training_ends() -> None:
     assert "After 2 steps" in line
     assert "differ by 1.00% at most from the same weights" in line
     assert "two draws of the weights differ by 10.00%" in line
-    record = json.loads(_RECORD.read_text(encoding="utf-8"))
+    record = report.load()
     assert report.training(record) in report.table(record)
     del record["training_losses"]
     assert "two draws" not in report.table(record)
 
 
 def test_report_prints_the_record_and_what_was_refused() -> None:
-    record = json.loads(_RECORD.read_text(encoding="utf-8"))
+    record = report.load()
     table = report.table(record)
     assert all(f"| {name} |" in table for name in record["rows"])
     assert record["gpu"] in table
@@ -115,6 +114,35 @@ def test_report_prints_the_record_and_what_was_refused() -> None:
     refusing["refusals"] = ["losses differ"]
     assert "No ratio for G-RNN: losses differ." in report.table(refused)
     assert "refused" in report.table(refused)
+
+
+def test_what_a_record_lacks_is_of_the_newest_before_it_that_has_it(tmp_path: Path) -> None:
+    whole = {name: part for name, part in report.load().items() if name != "earlier"}
+
+    def write(name: str, hour: int, lacks: tuple[str, ...] = ()) -> dict:
+        record = copy.deepcopy(whole)
+        record["environment"] |= {"date": f"2000-01-01T0{hour}", "commit": name}
+        for part in lacks:
+            (record["rows"] if part in record["rows"] else record).pop(part)
+        (tmp_path / f"{name}.json").write_text(json.dumps(record), encoding="utf-8")
+        return record
+
+    mixing = "FERNN-V^T_2, V-mixing"
+    write("gpu-b", 1)
+    middle = write("gpu-a", 2, lacks=("streaming",))
+    newest = write("gpu", 3, lacks=(mixing, "streaming", "training_losses"))
+    record = report.load(tmp_path / "gpu.json")
+    parts = ("G-RNN", mixing, "training_losses", "streaming")
+    of = [report.origin(record, part)["environment"]["commit"] for part in parts]
+    assert of == ["gpu", "gpu-a", "gpu-a", "gpu-b"]
+    assert record["rows"][mixing] == middle["rows"][mixing]
+    rate = f"{whole['matmul_flops_per_second'] / 1e12:.0f} TFLOP/s"
+    run = f"commit gpu-a; bfloat16 8192³ product {rate}"
+    assert f"{run}): {mixing}; the losses of training." in report.table(record)
+    assert f"{run}): {mixing}." in report.goals(record)
+    assert "commit gpu-b" in report.streaming(record)
+    assert report.load(tmp_path / "gpu-a.json") == middle | {"earlier": {}}
+    assert "earlier run" not in report.table(newest)
 
 
 def test_rotation_rows_count_their_arithmetic_and_follow_their_rival() -> None:

@@ -17,14 +17,12 @@ FORMS = ("published_tf32", "published_autocast", "ours")
 
 def _record() -> dict:
     """The record at hand, with invented points."""
-    path = Path(report.__file__).parent / "results" / "gpu.json"
     points = [
         {"velocities": n, "refusals": [], "losses": {}}
         | {form: {"sequences_per_second": 100.0 / n, "peak_gib": 1.0 * n} for form in FORMS}
         for n in velocities.NUMBERS
     ]
-    record = json.loads(path.read_text(encoding="utf-8"))
-    return record | {"velocities": {"batch": velocities.BATCH, "points": points}}
+    return report.load() | {"velocities": {"batch": velocities.BATCH, "points": points}}
 
 
 def test_a_point_is_timed_in_every_form_and_refused_as_a_row_is(
@@ -55,7 +53,10 @@ def test_a_point_is_timed_in_every_form_and_refused_as_a_row_is(
 def test_the_figure_shows_every_form_at_every_velocity_that_is_compared(tmp_path: Path) -> None:
     record = _record()
     record["velocities"]["points"][1]["refusals"] = ["losses differ"]
-    time, memory = plot.velocities(record).axes
+    figure = plot.velocities(record)
+    measured = report.origin(record, "velocities")["environment"]["commit"]
+    assert figure.get_suptitle().endswith(f"commit {measured[:7]}")
+    time, memory = figure.axes
     for axes in (time, memory):
         assert len(axes.lines) == len(FORMS)
         assert all([*line.get_xdata()] == [1, *range(5, 12, 2)] for line in axes.lines)
