@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn.models._plain import decodes_plainly
+from fernn.ops._backend import low_dtype
 from fernn.ops.flow_step import choose
 
 if TYPE_CHECKING:
@@ -44,8 +45,7 @@ def forecast(model: "Forecaster", video: Tensor, horizon: int) -> Tensor:
 
     rnn = model.rnn
     inner, kernel = cast(tuple[Tensor, Tensor], rnn.kernels()[0])
-    autocast = torch.is_autocast_enabled(video.device.type)
-    dtype = torch.get_autocast_dtype(video.device.type) if autocast else video.dtype
+    dtype = low_dtype(video)
     shift = reduce_shift(rnn._shift.on(video.device), video.shape[-2:])
     decoder = [
         parameter

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn.models._plain import encodes_plainly
+from fernn.ops._backend import low_dtype
 from fernn.ops.flow_step import choose
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ def classify(model: "Classifier", clip: Tensor) -> Tensor:
     from fernn.ops._launch import reduce_shift
 
     rnn = model.rnn
-    autocast = torch.is_autocast_enabled(clip.device.type)
-    dtype = torch.get_autocast_dtype(clip.device.type) if autocast else clip.dtype
+    dtype = low_dtype(clip)
     shift = reduce_shift(rnn._shift.on(clip.device), clip.shape[-2:])
     drives = _encode(cast(nn.Sequential, rnn._layers()[0].input), clip, dtype)
     seen = _scan.last_pooled(drives, rnn.kernels()[0][1], shift)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fernn.groups import SE2
 from fernn.models._plain import decodes_plainly
+from fernn.ops._backend import low_dtype
 from fernn.ops.comoving_step import choose
 
 if TYPE_CHECKING:
@@ -46,8 +47,7 @@ def forecast(model: "Forecaster", video: Tensor, horizon: int) -> Tensor:
     rnn, flow, observed = model.rnn, model.flow, video.shape[1]
     group, published = cast(SE2, flow.group), model.readout == "published"
     inner, kernel = cast(tuple[Tensor, Tensor], rnn.kernels()[0])
-    autocast = torch.is_autocast_enabled(video.device.type)
-    dtype = torch.get_autocast_dtype(video.device.type) if autocast else video.dtype
+    dtype = low_dtype(video)
     packed, decoder = pack(kernel, inner, dtype), pack_stack(model.decoder, dtype)
     times = torch.arange(observed + horizon, device=video.device)[:, None]
     moves = motion(flow.exp(flow.table(video.device), times), group)  # ψ_t(ν), [T, V, 5]

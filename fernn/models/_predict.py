@@ -13,13 +13,11 @@ from torch import Tensor, nn
 from fernn.flows import Translation
 from fernn.models._plain import decodes_plainly
 from fernn.ops import flow_pool
-from fernn.ops._backend import obstacle, runs
+from fernn.ops._backend import ALIGNED, low_dtype, obstacle, runs
 
 if TYPE_CHECKING:
     from fernn.models._forecaster import Forecaster
     from fernn.nn._state import State
-
-_ALIGNED = 8  # matrix units take this many channels at once
 
 
 def fits(model: "Forecaster", state: "State") -> bool:
@@ -39,12 +37,10 @@ def predict(model: "Forecaster", state: "State", ahead: int) -> Tensor:
     from fernn.ops.torus_conv import torus_conv  # Triton is imported by those who use it alone
 
     h = state.tensors[-1]
-    x = flow_pool(h, ahead * model.rnn._shift.on(h.device)).permute(0, 2, 3, 1)
-    if torch.is_autocast_enabled(h.device.type):
-        x = x.to(torch.get_autocast_dtype(h.device.type))
+    x = flow_pool(h, ahead * model.rnn._shift.on(h.device)).permute(0, 2, 3, 1).to(low_dtype(h))
     *hidden, last = [layer for layer in model.decoder if isinstance(layer, nn.Conv2d)]
     for conv in hidden:
         x = torch.relu(torus_conv(x, conv.weight) + cast(Tensor, conv.bias).to(x.dtype))
-    filled = F.pad(last.weight, (0, 0, 0, 0, 0, 0, 0, -last.out_channels % _ALIGNED))
+    filled = F.pad(last.weight, (0, 0, 0, 0, 0, 0, 0, -last.out_channels % ALIGNED))
     image = torus_conv(x, filled)[..., : last.out_channels] + cast(Tensor, last.bias).to(x.dtype)
     return image.permute(0, 3, 1, 2)

@@ -22,12 +22,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fernn.groups import roll_index
+from fernn.ops._backend import ALIGNED
 from fernn.ops._launch import index_dtype, operator
 from fernn.ops.flow_step import _comoving, _step
 from fernn.ops.flow_step._cudnn import adjoint_of, convolve, correlate, kernel_of
 
-ALIGNED = 8  # matrix units take this many channels at once
-_PATCH = 16  # and sum over this many
+_PATCH = 16  # values that the matrix units sum over at once
 _IMAGES = 3072  # a weight gradient over fewer leaves the device idle at its ends
 _INDEX = 2**31  # values that cuDNN counts in one call
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fernn.models._forecaster import Forecaster
 from fernn.models._plain import decodes_plainly
 from fernn.nn import FlowRNN, State
+from fernn.ops._backend import low_dtype
 from fernn.ops.flow_step import choose
 
 Streamed = Forecaster | FlowRNN
@@ -79,8 +80,7 @@ class Fused:
 
         self.model, self.rnn, self._pool = model, recurrence(model), one_frame.pool
         inner, kernel = cast(tuple[Tensor, Tensor], self.rnn.kernels()[0])
-        autocast = torch.is_autocast_enabled(frame.device.type)
-        dtype = torch.get_autocast_dtype(frame.device.type) if autocast else frame.dtype
+        dtype = low_dtype(frame)
         self.frame = frame.clone(memory_format=torch.contiguous_format)
         batch, (height, width) = len(frame), frame.shape[-2:]
         self.shift = reduce_shift(self.rnn._shift.on(frame.device), (height, width))
