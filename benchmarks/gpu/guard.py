@@ -150,8 +150,11 @@ class Operators(TorchDispatchMode):
 
 
 def operators(row: "Row", model: nn.Module) -> dict[str, int]:
-    """Those of a forward pass as timed: under autocast, with gradients to come."""
-    model, (given, target) = copy.deepcopy(model), row.sample(1)  # it may keep statistics
+    """Those of a forward pass as timed: under autocast, with gradients to come.
+
+    It sees the batch that was compared, for which kernels are compiled already.
+    """
+    model, (given, target) = copy.deepcopy(model), row.sample(row.checked)  # it keeps statistics
     with precision(True, given.device.type), Operators() as ran:
         row.loss(model, given, target)
     return dict(ran.calls)

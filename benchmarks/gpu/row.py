@@ -79,7 +79,7 @@ def training_step(row: Row, model: nn.Module, batch: int, autocast: bool) -> Ste
             loss = row.loss(model, given, target)
         loss.backward()
         adam.step()
-        return loss
+        return loss.detach()
 
     return step
 

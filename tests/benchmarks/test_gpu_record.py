@@ -19,6 +19,12 @@ def test_flops_of_a_training_sequence() -> None:
     assert translation.flops(0) < translation.flops(1) < translation.flops(2)
 
 
+def test_forecasts_are_compared_in_the_kernels_that_are_timed() -> None:
+    """A tile of the step is 64 images: fewer of one ν are another kernel, or none in a G-RNN."""
+    for compared in translation.ROWS.values():
+        assert compared.checked % 64 == compared.batch % 64 == 0
+
+
 def _row() -> dict:
     return {
         "losses": {"float32": [1.0, 1.0], "as timed": [1.0, 1.001]},

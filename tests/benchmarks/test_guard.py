@@ -155,6 +155,18 @@ def test_a_model_is_left_as_it_was():
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+def test_operators_are_those_of_the_batch_that_is_compared():
+    seen = []
+
+    def sample(batch):
+        seen.append(batch)
+        return _videos(batch)
+
+    row = _row(ROWS["forecast"].ours, sample=sample)
+    guard.operators(row, row.ours())
+    assert seen == [row.checked]
+
+
 def test_half_precision_is_held_to_what_it_costs_the_published_form():
     same = {"float32": {"x": 0.0}, "as timed": {"x": 0.15}, guard.YARDSTICK: {"x": 0.01}}
     record = {"operators": {"fernn.forecast.default": 1}, "losses": {}, "errors": same}

@@ -36,9 +36,13 @@ def test_a_point_is_timed_in_every_form_and_refused_as_a_row_is(
 
     checked = {"losses": {}, "operators": {}, "errors": {"float32": {"x": 1.0}, "as timed": {}}}
     monkeypatch.setattr(velocities, "timed", measured)
-    monkeypatch.setattr(velocities.guard, "check", lambda *_: dict(checked))
+    compared = []
+    monkeypatch.setattr(
+        velocities.guard, "check", lambda row, *_: compared.append(row.checked) or dict(checked)
+    )
     monkeypatch.setattr(torch.nn.Module, "cuda", lambda model: model)
     point = velocities.point(3)
+    assert compared == [velocities.BATCH]
     assert timed == [
         (False, False, 8, True),
         (True, False, 8, True),
