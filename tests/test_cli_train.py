@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,16 @@ def test_help_fits_a_screen(invoke):
     assert len(result.output.splitlines()) <= 40
     for command in ("list", "train", "show"):
         assert re.search(rf"\b{command}\b", result.output)
+
+
+def test_help_flows_as_wide_as_the_screen(invoke):
+    """A line of help ends where the next word would not fit, not where the docstring's did."""
+    lines = invoke("train", "--help").output.splitlines()
+    start = next(n for n, line in enumerate(lines) if "Ctrl-C saves" in line)
+    text = [line.strip() for line in lines[start : lines.index(" " * len(lines[start]), start)]]
+    assert len(text) > 1
+    for line, after in pairwise(text):
+        assert len(line) + 1 + len(after.split()[0]) > len(lines[start]) - 2
 
 
 def test_bars_on_a_terminal_and_lines_elsewhere():

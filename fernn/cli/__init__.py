@@ -3,9 +3,12 @@
 import sys
 
 from fernn.cli import data, demo, evaluate, report, train, verify
-from fernn.cli._app import app
+from fernn.cli._app import app, reflow
 
 __all__ = ["app", "data", "demo", "evaluate", "main", "report", "train", "verify"]
+
+
+reflow(app)
 
 
 def main() -> None:

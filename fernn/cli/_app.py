@@ -1,5 +1,6 @@
 """The application that commands add themselves to, and where they print."""
 
+import inspect
 import sys
 
 try:
@@ -15,3 +16,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 console = Console()
+
+
+def reflow(commands: typer.Typer) -> None:
+    """Join the lines of each paragraph of help: typer breaks where a docstring does."""
+    for command in commands.registered_commands:
+        paragraphs = (inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            reflow(group.typer_instance)
