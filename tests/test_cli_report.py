@@ -122,7 +122,8 @@ def test_table_prints_each_scale(tmp_path, invoke):
         assert shown.index(heading.format("short")) < shown.index(heading.format("quick"))
     assert "to get it" not in shown
     shown = invoke("table", "2", "--runs", tmp_path).output
-    assert "to get it: fernn reproduce table2/kth --scale quick --clips FILE" in shown
+    command = f"fernn reproduce table2/kth --scale quick --clips FILE --out {tmp_path}"
+    assert f"to get it: {command}" in shown
 
 
 def test_table_says_which_runs_it_left_out(run, invoke, tmp_path):
@@ -139,7 +140,8 @@ def test_figure_is_drawn_and_lists_what_is_missing(tmp_path, invoke):
     assert result.exit_code == 0, result.output
     assert out.read_text(encoding="utf-8").lstrip().startswith("<?xml")
     assert "missing: table1/translation/{grnn, fernn-v1}" in result.output
-    assert "to get it: fernn reproduce table1 --scale short --data FOLDER" in result.output
+    command = f"fernn reproduce table1 --scale short --data FOLDER --out {tmp_path / 'runs'}"
+    assert f"to get it: {command}" in result.output
 
 
 def test_report_is_written(tmp_path, invoke):
@@ -148,7 +150,9 @@ def test_report_is_written(tmp_path, invoke):
     result = invoke("report", "--runs", tmp_path / "runs", "--out", out, "--no-forecasts")
     assert result.exit_code == 0, result.output
     assert f"1 run, written to {out}" in result.output.replace("\n", "")
-    assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
+    page = out.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert str(tmp_path) not in page  # a page is passed on
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """What tables and figures lack, in few words, and the command that makes it."""
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from fernn.experiments.recipes import recipes
-from fernn.experiments.runs import BEST
+from fernn.experiments.runs import BEST, RUNS
 
 ARCHIVE = "an archive of clips (--clips FILE)"
 _WEIGHTS = f"{BEST} of "
@@ -31,8 +33,9 @@ def grouped(names: Iterable[str]) -> list[str]:
     return made
 
 
-def remedy(names: Iterable[str], scale: str | None = None) -> str:
-    """How to get what is missing: a command, and a sentence where weights were not kept.
+def remedy(names: Iterable[str], scale: str | None = None, out: Path = RUNS) -> str:
+    """How to get what is missing below `out`: a command, and a sentence where weights were not
+    kept.
 
     >>> remedy(["fig5/rotation/grnn", "fig5/translation/grnn"])
     'fernn reproduce fig5 --scale quick'
@@ -41,7 +44,7 @@ def remedy(names: Iterable[str], scale: str | None = None) -> str:
     ways = []
     train = [name for name in names if name in known]
     if train:
-        ways.append(_reproduce(train, scale or "quick"))
+        ways.append(_reproduce(train, scale or "quick", out))
     if any(name.startswith(_WEIGHTS) for name in names):
         ways.append(f"needs weights: copy {BEST} beside each record, or train in another folder")
     if ARCHIVE in names:
@@ -51,16 +54,16 @@ def remedy(names: Iterable[str], scale: str | None = None) -> str:
     return "; ".join(ways)
 
 
-def lines(needs: Mapping[str | None, Sequence[str]]) -> list[str]:
+def lines(needs: Mapping[str | None, Sequence[str]], out: Path = RUNS) -> list[str]:
     """What is missing at each scale and how to get it, for a person at a terminal."""
-    ways = dict.fromkeys(remedy(names, scale) for scale, names in needs.items())
+    ways = dict.fromkeys(remedy(names, scale, out) for scale, names in needs.items())
     return [
         *(f"missing: {group}" for group in grouped(n for names in needs.values() for n in names)),
         *(f"to get it: {way}" for way in ways if way),
     ]
 
 
-def _reproduce(names: list[str], scale: str) -> str:
+def _reproduce(names: list[str], scale: str, out: Path) -> str:
     """The command that trains all of these recipes: the longest first parts that they share."""
     known = recipes()
     parts = [name.split("/") for name in names]
@@ -74,4 +77,6 @@ def _reproduce(names: list[str], scale: str) -> str:
         needs += " --data FOLDER"
     if any(d.archive == "kth" or (d.kind == "clips" and scale != "quick") for d in data):
         needs += " --clips FILE"
+    if out != RUNS:  # where the results are looked for, so that what is trained is found there
+        needs += f" --out {shlex.quote(str(out))}"
     return f"fernn reproduce {what} --scale {scale}{needs}"

@@ -96,6 +96,7 @@ class Results:
     found: tuple[Result, ...]
     left_out: tuple[str, ...] = ()
     changed: tuple[Result, ...] = ()
+    folder: Path = RUNS
 
     def named(self, name: str, scale: str | None = None) -> list[Result]:
         """The runs of one recipe, by scale and seed."""
@@ -108,7 +109,7 @@ class Results:
     def at(self, scale: str | None) -> "Results":
         """The runs at one scale alone."""
         found, changed = ([r for r in s if r.scale == scale] for s in (self.found, self.changed))
-        return Results(tuple(found), self.left_out, tuple(changed))
+        return Results(tuple(found), self.left_out, tuple(changed), self.folder)
 
     def names(self, prefix: str = "") -> list[str]:
         """The recipes that have results, below a prefix such as "table1/rotation/", in order."""
@@ -159,6 +160,7 @@ def load(runs: Path = RUNS) -> Results:
         tuple(r for r in alike if not r.changes),
         tuple(left_out),
         tuple(r for r in alike if r.changes),
+        runs,
     )
 
 

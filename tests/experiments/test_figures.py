@@ -43,7 +43,7 @@ def test_a_panel_without_results_says_so_beside_one_that_has_some(tmp_path):
     assert figures.draw("3", found, tmp_path / "three.png") == [
         "missing: table1/translation/{fernn-v1, fernn-v2}",
         "missing: table1/rotation/{grnn, fernn-v2, fernn-v4}",
-        "to get it: fernn reproduce table1 --scale short --data FOLDER",
+        f"to get it: fernn reproduce table1 --scale short --data FOLDER --out {tmp_path}",
     ]
     shown = texts(draw("3", found))
     assert "nothing to draw yet" in shown

@@ -158,7 +158,7 @@ def draw(
     needs: dict[str | None, list[str]] = {}
     for panel in made:
         needs.setdefault(panel.scale or usual, []).extend(panel.missing)
-    told = lacking.lines(needs)
+    told = lacking.lines(needs, results.folder)
     if not any(panel.paint for panel in made):
         raise FileNotFoundError("\n  ".join((f"figure {number} has nothing to draw.", *told)))
     save(compose(made), path)
