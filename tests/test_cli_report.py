@@ -53,7 +53,9 @@ def test_evaluate_gives_what_the_run_recorded(run, invoke):
 
 def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):
     (run / runs.BEST).unlink()
-    assert "best.safetensors" in str(invoke("evaluate", run).exception)
+    assert "a record alone" in str(invoke("evaluate", run).exception)
+    (run / runs.RECIPE).unlink()  # as records are kept in a repository
+    assert "without best.safetensors" in str(invoke("evaluate", run).exception)
     assert "`run` must be" in str(invoke("evaluate", tmp_path / "nowhere").exception)
 
 

@@ -67,16 +67,21 @@ def _pretrained(name: str) -> tuple[nn.Module, Recipe, dict[str, Any]]:
 
 def _kept(run: Path) -> tuple[nn.Module, Recipe, dict[str, Any]]:
     """The model that a run kept, its recipe, and its record, empty before it has finished."""
-    if not (run / runs.RECIPE).is_file():
+    if not any((run / name).is_file() for name in (runs.RECIPE, runs.RECORD)):
         names = models.pretrained()
         raise FileNotFoundError(
             f"`run` must be a folder that `fernn train` made or one of {', '.join(names)}, got "
             f"{str(run)!r}.{nearest(str(run), names)}"
         )
     if not (run / runs.BEST).is_file():
+        finished = (run / runs.RECORD).is_file()
         raise FileNotFoundError(
-            f"`run` must have weights, got {str(run)!r} without {runs.BEST}: has it finished an "
-            "epoch?"
+            f"`run` must have weights, got {str(run)!r} without {runs.BEST}: "
+            + (
+                "a record alone, which `fernn show` prints."
+                if finished
+                else "has it finished an epoch?"
+            )
         )
     model = models.load(run / runs.BEST).float()  # as a run evaluates it
     return model, runs.read_recipe(run), runs.read_record(run) or {}
