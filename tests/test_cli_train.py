@@ -55,6 +55,7 @@ def test_list_shows_every_recipe(invoke):
     assert result.exit_code == 0
     assert "table4/fernn-v2-mixing" in result.output
     assert "0.0089" in result.output
+    assert "paper" in result.output.splitlines()[0]
     assert "table1" not in result.output
 
 
@@ -76,6 +77,7 @@ def test_train_then_show(train, invoke, tmp_path):
     assert "2 of 2 epochs" in shown.output
     assert "test mse" in shown.output
     assert "hidden_channels=4" in shown.output
+    assert "a training sequence" in shown.output
 
 
 def test_train_of_a_finished_run_says_so(train):
@@ -201,6 +203,11 @@ def _errors(*words):
 
 def test_a_mistyped_recipe_is_one_line_with_a_suggestion():
     assert f"Did you mean '{NAME}'" in _errors("train", NAME.replace("fernn", "fern"))
+
+
+def test_the_first_parts_of_a_name_are_several_recipes(invoke):
+    error = invoke("train", "table1/translation").exception
+    assert "`fernn reproduce table1/translation` trains them all" in str(error)
 
 
 def test_a_mistyped_setting_suggests_the_nearest(invoke):

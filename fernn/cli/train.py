@@ -52,6 +52,7 @@ def list_command(
         typer.echo(json.dumps([recipes.to_json(recipe) for recipe in chosen], ensure_ascii=False))
         return
     where = None
+    console.print(f"[dim]{'':<48} paper[/]", highlight=False)
     for recipe in chosen:
         paper = recipe.published
         if paper.where != where:
@@ -268,6 +269,7 @@ def _print_record(folder: Path, record: dict[str, Any]) -> None:
             if isinstance(value, int | float | None)
         },
         "parameters": f"{record['parameters']:,}",
+        "GFLOP": f"{record['flops_per_sequence'] / 1e9:.3g} a training sequence",
         "precision": f"{record['precision']} on {record['device']}",
         "training": f"{record['wall_seconds']:.0f} s, {speed:.1f} sequences/s",
     }

@@ -122,8 +122,7 @@ def _find(folder: Path, name: str) -> Path:
         raise DataError(f"`root` {folder} cannot be read: {reason(error)}.") from error
     raise DataError(
         f"`root` must be a folder that holds {name} or {name}.gz, found neither in {folder}; "
-        "`fernn data fetch mnist` downloads them, and without `root` the digits inside the "
-        "package are used."
+        "`fernn data fetch mnist` downloads them."
     )
 
 

@@ -70,7 +70,7 @@ def source(recipe: Recipe, root: Source | None, archive: ClipArchive | None) -> 
     if root is None and recipe.scale != "quick":
         raise ValueError(
             f"`--data` must be a folder with MNIST's files at scale {recipe.scale!r}, got none; "
-            "`fernn data fetch mnist` downloads them."
+            "`fernn data fetch mnist` downloads them, and --scale quick needs none."
         )
     if root is None:
         return "embedded digits"

@@ -50,6 +50,11 @@ def find(name: str, scale: str = "paper") -> Recipe:
     """The recipe of this name at this scale; a name that nobody has suggests the nearest."""
     known = recipes()
     if name not in known:
+        if any(other.startswith(f"{name.rstrip('/')}/") for other in known):
+            raise ValueError(
+                f"`recipe` must be one recipe, got {name!r}, which is several; "
+                f"`fernn reproduce {name}` trains them all, `fernn list {name}` names them."
+            )
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
         hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise ValueError(
