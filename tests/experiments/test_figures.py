@@ -47,7 +47,7 @@ def test_a_panel_without_results_says_so_beside_one_that_has_some(tmp_path):
     ]
     shown = texts(draw("3", found))
     assert "nothing to draw yet" in shown
-    assert "table1/rotation/{grnn, fernn-v2, fernn-v4}" in shown
+    assert "missing: table1/rotation/{grnn, fernn-v2, fernn-v4}" in shown
 
 
 def test_what_is_missing_is_said_once_with_its_command():
@@ -230,6 +230,8 @@ def test_figure11_fits_a_line(tmp_path):
         write_run(tmp_path, name, metrics={}, peak_memory_bytes=memory)
     assert "3 |V| + 1" in lines(draw("11", results.load(tmp_path)))
     assert "20 |V|" not in lines(draw("11", results.load(tmp_path)))
+    time, _ = figures.panels("11", results.load(tmp_path))
+    assert time.missing == tuple(f"runtime/v{number}" for number in (3, *range(5, 12)))
 
 
 def test_figure11_without_memory_says_so(tmp_path):
@@ -247,6 +249,8 @@ def test_figure_refuses_what_it_does_not_know(tmp_path):
         figures.panels("99", Results(()))
     with pytest.raises(ValueError, match=r"`scale` must be .* got 'shrt'. Did you mean short"):
         figures.panels("3", Results(()), scale="shrt")
+    with pytest.raises(ValueError, match=r"`scale` must be"):
+        figures.draw("2", Results(()), tmp_path / "2.png", scale="shrt")
     with pytest.raises(ValueError, match=r"`out` must end with .png, .svg or .pdf"):
         figures.draw("3", Results(()), tmp_path / "figure.jpg")
     assert not list(tmp_path.iterdir())

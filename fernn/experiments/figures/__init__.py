@@ -130,10 +130,7 @@ def panels(
         raise ValueError(
             f"`figure` must be one of {', '.join(known)}, got {number!r}.{nearest(number, known)}"
         )
-    if scale not in (None, *SCALES):
-        raise ValueError(
-            f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.{nearest(scale, SCALES)}"
-        )
+    _check_scale(scale)
     return FIGURES[number][1](results, scale, Sources() if sources is None else sources)
 
 
@@ -150,6 +147,7 @@ def draw(
     One that lacks everything is not drawn.
     """
     form(path)
+    _check_scale(scale)
     if number in COUNTEREXAMPLE:
         counterexample.draw(counterexample.counterexample(), path)
         return []
@@ -163,3 +161,10 @@ def draw(
         raise FileNotFoundError("\n  ".join((f"figure {number} has nothing to draw.", *told)))
     save(compose(made), path)
     return told
+
+
+def _check_scale(scale: str | None) -> None:
+    if scale not in (None, *SCALES):
+        raise ValueError(
+            f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.{nearest(scale, SCALES)}"
+        )

@@ -8,6 +8,7 @@ import numpy as np
 
 from fernn.experiments.figures._models import Chosen, Model, choose, table_models
 from fernn.experiments.figures._panel import DARK, LIGHT, Panel
+from fernn.experiments.recipes import recipes
 from fernn.experiments.results import Result, Results
 from fernn.experiments.typeset import as_mathtext
 
@@ -72,10 +73,8 @@ def lengths(results: Results, scale: str | None, part: str) -> Panel:
 
 def cost(results: Results, scale: str | None) -> list[Panel]:
     """Figure 11: runtime and memory against the number of velocities."""
-    models = [
-        Model(name, name.rpartition("/")[2], DARK)
-        for name in sorted(results.names("runtime/"), key=_velocities)
-    ] or [Model(f"runtime/v{number}", str(number), DARK) for number in range(1, 12)]
+    names = sorted((name for name in recipes() if name.startswith("runtime/")), key=_velocities)
+    models = [Model(name, name.rpartition("/")[2], DARK) for name in names]
     chosen = choose(models, results, scale)
     panels = []
     for title, ylabel, read in (
@@ -109,6 +108,7 @@ def _scatter(points: Sequence[tuple[int, float]], ylabel: str) -> Callable[["Fig
             axes.plot(ends, slope * ends + intercept, "--", color=LIGHT, lw=1, label=label)
             axes.legend(frameon=False, fontsize=8)
         axes.set(xlabel="|V|, x-velocities", ylabel=ylabel, ylim=(0, None))
+        axes.xaxis.get_major_locator().set_params(integer=True)
         tidy(axes)
 
     return paint

@@ -105,7 +105,7 @@ def _fill(panel: Panel, place: "FigureBase", captions: bool) -> None:
     if panel.paint is None:
         axes = place.subplots()
         axes.set_axis_off()
-        text = "nothing to draw yet\n\n" + "\n".join(grouped(panel.missing))
+        text = "nothing to draw yet\n\nmissing: " + "\n".join(grouped(panel.missing))
         axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=9, color=LIGHT, wrap=True)
         return
     panel.paint(place)
