@@ -171,6 +171,14 @@ def test_mistyped_names_suggest_the_nearest(words, hint, tmp_path, invoke):
     assert hint in str(result.exception)
 
 
+@pytest.mark.parametrize("words", [("figure", "2"), ("report",), ("demo",)])
+def test_an_out_that_cannot_be_written_is_named(words, tmp_path, invoke):
+    (tmp_path / "file").touch()
+    error = invoke(*words, "--out", tmp_path / "file" / "x.png").exception
+    assert isinstance(error, OSError)
+    assert str(error).startswith("`--out` must be a path that can be written to, got ")
+
+
 def test_a_number_is_not_taken_for_a_mistyped_number(tmp_path, invoke):
     assert "Did you mean" not in str(invoke("figure", "16", "--runs", tmp_path).exception)
 

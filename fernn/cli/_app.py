@@ -2,6 +2,9 @@
 
 import inspect
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 try:
     import typer
@@ -16,6 +19,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 console = Console()
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Errors of the disk at or above `out` speak of what a user typed."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or Path(error.filename) not in (out, *out.parents):
+            raise
+        raise OSError(
+            f"`--out` must be a path that can be written to, got {out}: {error.strerror}."
+        ) from None
 
 
 def reflow(commands: typer.Typer) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
-from fernn.cli._app import app, console
+from fernn.cli._app import app, console, writing
 from fernn.cli.train import run
 from fernn.cli.verify import print_all
 from fernn.experiments import counterexample, recipes, render, results, tables
@@ -30,6 +30,8 @@ def demo(
 
     A demo that was stopped goes on where it was; remove the folder to begin anew.
     """
+    with writing(out):  # now, not after the minute that the verification takes
+        out.mkdir(parents=True, exist_ok=True)
     begun = time.perf_counter()
     wrong = print_all()
     picture = out / "counterexample.png"

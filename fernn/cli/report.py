@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fernn.cli._app import app, console
+from fernn.cli._app import app, console, writing
 from fernn.experiments import lacking, render, results, runs, tables
 from fernn.experiments.devices import resolved
 
@@ -60,7 +60,8 @@ def figure_command(
     found = _results(folder)
     path = Path(f"out/figure{number}.png") if out is None else out
     sources = figures.Sources(data, clips, resolved(device))
-    lacks = figures.draw(number, found, path, scale=scale, sources=sources)
+    with writing(path):
+        lacks = figures.draw(number, found, path, scale=scale, sources=sources)
     _say(f"drawn to {path}")
     for line in lacks:
         _say(line)
@@ -83,7 +84,7 @@ def report_command(
 
     found = _results(folder)
     sources = figures.Sources(data, clips, resolved(device))
-    with console.status("drawing"):
+    with console.status("drawing"), writing(out):
         absent = report.write(out, found, sources=sources, forecasts=forecasts)
     count = len(found.found)
     _say(
