@@ -108,7 +108,7 @@ def _scatter(points: Sequence[tuple[int, float]], ylabel: str) -> Callable[["Fig
             axes.plot(ends, slope * ends + intercept, "--", color=LIGHT, lw=1, label=label)
             axes.legend(frameon=False, fontsize=8)
         axes.set(xlabel="|V|, x-velocities", ylabel=ylabel, ylim=(0, None))
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xticks(sorted(set(x)))
         tidy(axes)
 
     return paint
