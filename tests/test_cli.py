@@ -13,6 +13,8 @@ from fernn import Classifier, Forecaster, Rotation, Translation, cli, save
 from fernn.cli.demo import ROWS
 from fernn.data import DataError
 from fernn.experiments import pretrained, showcase, verification
+from fernn.experiments.recipes import find, to_json
+from fernn.experiments.runs import BEST, RECIPE
 from fernn.models import CNN3D
 
 
@@ -97,6 +99,21 @@ def test_verify_of_pretrained_weights_that_turn_takes_their_canvas(invoke, monke
     monkeypatch.setattr("fernn.cli.verify.verify", verify)
     assert invoke("verify", "rotating-mnist/fernn-v4", "--steps", "3").exit_code == 0
     assert shapes == [(1, 3, 1, 40, 40)] * 2
+
+
+def test_verify_of_a_run_takes_what_it_kept(tmp_path, invoke, monkeypatch):
+    recipe = find("table1/rotation/fernn-v4-comoving", "quick")
+    (tmp_path / RECIPE).write_text(json.dumps(to_json(recipe)))
+    save(recipe.build(), tmp_path / BEST)
+    shapes = []
+
+    def verify(model, video, flow, **options):
+        shapes.append(tuple(video.shape))
+        return SimpleNamespace(verdict="interpolated")
+
+    monkeypatch.setattr("fernn.cli.verify.verify", verify)
+    assert invoke("verify", str(tmp_path), "--steps", "3").exit_code == 0
+    assert shapes == [(1, 3, 1, *recipe.data.canvas)] * 2
 
 
 def test_verify_of_all_pretrained_weights_is_a_table(tmp_path, invoke, monkeypatch):

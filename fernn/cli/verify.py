@@ -12,7 +12,8 @@ from torch import nn
 from fernn import models
 from fernn._nearest import nearest
 from fernn.cli._app import app, console
-from fernn.experiments import pretrained, records, steering, verification
+from fernn.experiments import pretrained, records, runs, steering, verification
+from fernn.experiments.recipes import Recipe, from_json
 from fernn.flows import Flow, Rotation, Translation
 from fernn.verify import TOLERANCES, sample_video, verify
 
@@ -26,8 +27,9 @@ def verify_command(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="FILE|NAME|pretrained",
-            help="A model that fernn.save wrote, or pretrained weights: one by its name, or all.",
+            metavar="FILE|RUN|NAME|pretrained",
+            help="A model that fernn.save wrote, the folder of a run, or pretrained weights: one "
+            "by its name, or all.",
         ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="float64, float32, float16 or bfloat16.")] = "float64",
@@ -50,17 +52,14 @@ def verify_command(
         raise typer.BadParameter("--record is for tables: give no model, or `pretrained`.")
     if dtype not in _DTYPES:
         raise typer.BadParameter(f"must be one of {', '.join(_DTYPES)}, got {dtype!r}.")
-    canvas = None
-    if what in models.pretrained():
-        model, canvas = models.load_pretrained(what), pretrained.canvas(what)
-    else:
-        model = _load(Path(what))
+    model, recipe = _load(what)
     if isinstance(model, models.CNN3D):
         raise typer.BadParameter(f"{what} holds a {type(model).__name__}, which has no flow.")
     assert isinstance(model, models.Forecaster | models.SequenceForecaster | models.Classifier)
     inside = model.sequence if isinstance(model, models.SequenceForecaster) else model.rnn
     flow = model.flow if len(model.flow) > 1 else _widened(model.flow, radius)
     channels = int(str(model.config["in_channels"]))
+    canvas = None if recipe is None else pretrained.canvas(recipe)
     video = sample_video(flow, steps=steps, channels=channels, canvas=canvas)
     print("The recurrence inside, by its lifted states:")
     report = verify(inside, video, flow, dtype=_DTYPES[dtype])
@@ -159,15 +158,19 @@ def _print_verdict(wrong: int) -> None:
     console.print(expected if wrong == 0 else f"[red]{wrong} verdicts differ from the theory[/]")
 
 
-def _load(path: Path) -> nn.Module:
-    """The model in a file; what is neither a file nor a name suggests the nearest name."""
+def _load(what: str) -> tuple[nn.Module, Recipe | None]:
+    """The model of this name, kept by a run or in a file, and its recipe where there is one."""
+    names, path = models.pretrained(), Path(what)
+    if what in names:
+        return models.load_pretrained(what), from_json(models.pretrained_record(what)["recipe"])
+    if (path / runs.BEST).is_file():
+        return models.load(path / runs.BEST), runs.read_recipe(path)
     if not path.is_file():
-        names = models.pretrained()
         raise FileNotFoundError(
-            f"`model` must be a file that fernn.save wrote or one of {', '.join(names)}, got "
-            f"{str(path)!r}.{nearest(str(path), names)}"
+            f"`model` must be a file that fernn.save wrote, the folder of a run with {runs.BEST} "
+            f"or one of {', '.join(names)}, got {str(path)!r}.{nearest(str(path), names)}"
         )
-    return models.load(path)
+    return models.load(path), None
 
 
 def _widened(flow: Flow, radius: int) -> Flow:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fernn.experiments.recipes import from_json
+from fernn.experiments.recipes import Recipe, from_json
 from fernn.experiments.verification import STEPS, FixedHorizon
 from fernn.flows import Flow, Rotation, Translation
 from fernn.models import Forecaster, load_pretrained, pretrained, pretrained_record
@@ -64,12 +64,12 @@ def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
     for name in pretrained() if names is None else names:
         record, model = pretrained_record(name), load_pretrained(name)
         assert isinstance(model, Forecaster)
-        moves = len(model.flow) > 1
-        flow = model.flow if moves else from_json(record["recipe"]).data.test_flow
+        recipe, moves = from_json(record["recipe"]), len(model.flow) > 1
+        flow = model.flow if moves else recipe.data.test_flow
         closed = _closed(flow)
         whole = Forecaster(**model.config | {"flow": closed}) if moves else model  # type: ignore[arg-type]
         whole.load_state_dict(model.state_dict())
-        video = sample_video(flow, steps=STEPS, canvas=canvas(name))
+        video = sample_video(flow, steps=STEPS, canvas=canvas(recipe))
         small = sample_video(closed, steps=STEPS)
         yield Verified(
             name,
@@ -81,11 +81,10 @@ def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
         )
 
 
-def canvas(name: str) -> tuple[int, int] | None:
-    """The canvas to verify these weights on: that of their training where the flow interpolates,
-    since the loss depends on it. Where it is exact any canvas will do, so there is none to name."""
-    data = from_json(pretrained_record(name)["recipe"]).data
-    return None if data.test_flow.exact else data.canvas
+def canvas(recipe: Recipe) -> tuple[int, int] | None:
+    """The canvas to verify weights on: that of their training where the flow interpolates, since
+    the loss depends on it. Where it is exact any canvas will do, so there is none to name."""
+    return None if recipe.data.test_flow.exact else recipe.data.canvas
 
 
 def _closed(flow: Flow) -> Flow:

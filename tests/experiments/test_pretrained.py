@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fernn.experiments.pretrained import canvas, verified
+from fernn.experiments.recipes import find
 from fernn.models import pretrained, pretrained_record
 
 RECORD = Path(__file__).parents[2] / "results" / "pretrained-verification.json"
@@ -29,8 +30,8 @@ def test_verified_gives_the_verdicts_of_the_theory(name, states, forecast):
 
 
 def test_canvas_is_that_of_training_where_the_flow_interpolates():
-    assert canvas("rotating-mnist/fernn-v4") == (40, 40)
-    assert canvas("translating-mnist/fernn-v2") is None
+    assert canvas(find("table1/rotation/fernn-v4")) == (40, 40)
+    assert canvas(find("table1/translation/fernn-v2")) is None
 
 
 def test_verification_record_is_of_the_weights_that_are_shipped():
