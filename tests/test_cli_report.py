@@ -76,6 +76,7 @@ def test_evaluate_of_pretrained_weights_takes_the_recorded_sequences(invoke, mon
     found = json.loads(result.output)
     assert found["measured"]["sequence_mse"] == pytest.approx(few["sequence_mse"], rel=1e-3)
     assert found["recorded"] == {name: few[name] for name in ("mean", "sequence_mse")}
+    assert "first 2 test sequences" in invoke("evaluate", GRNN, "--device", "cpu").output
 
 
 def test_evaluate_of_pretrained_weights_takes_all_of_mnist_where_it_is(invoke, monkeypatch):

@@ -58,6 +58,13 @@ def evaluate_command(
         both = (_summary(value), _summary(recorded.get(name, "–")))
         table.add_row(name.replace("_", " "), *map(escape, both))
     Console(width=max(_WIDTH, console.width)).print(table)
+    if named and data is None:
+        console.print(
+            f"MSE of the first {len(metrics['sequence_mse'])} test sequences of the digits inside "
+            "the package; --data takes the whole test split",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def _pretrained(name: str) -> tuple[nn.Module, Recipe, dict[str, Any]]:
