@@ -135,7 +135,7 @@ def load(runs: Path = RUNS) -> Results:
             made: tuple[str, ...] = ()
             if record["name"] in known:
                 recipe = known[record["name"]].at(record["scale"])
-                picked = search.chosen(runs, recipe)
+                picked = search.chosen_beside(path, recipe)
                 had = from_json(record["recipe"])
                 made = changes(had, picked or recipe)
                 rate = had.training.learning_rate

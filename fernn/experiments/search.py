@@ -65,7 +65,19 @@ def choose(
 
 def chosen(out: Path, recipe: Recipe) -> Recipe | None:
     """The recipe at the rate that was chosen for it, None where none was."""
-    path = _path(out, recipe)
+    return _taken(_path(out, recipe), recipe)
+
+
+def chosen_beside(record: Path, recipe: Recipe) -> Recipe | None:
+    """The same for a run's record, wherever the folder of all runs begins.
+
+    Runs may be looked at from a folder above it, and the choice lies beside them all the same.
+    """
+    homes = record.absolute().parents[1:3]  # of the recipe as it is, and of a changed one
+    return next((found for home in homes if (found := _taken(home / CHOICE, recipe))), None)
+
+
+def _taken(path: Path, recipe: Recipe) -> Recipe | None:
     if not path.is_file():
         return None
     return recipe.but(training={"learning_rate": float(runs.read_json(path)["learning_rate"])})

@@ -46,6 +46,10 @@ def test_tables_take_the_chosen_rate(tmp_path):
     after = results.load(tmp_path)  # the test accuracy of the chosen one is the worst
     assert [r.metrics["accuracy"] for r in after.found] == [0.5]
     assert (after.left_out, after.changed) == ((), ())
+    # Looked at from above it is the same.
+    above = results.load(tmp_path.parent)
+    assert [r.metrics["accuracy"] for r in above.found] == [0.5]
+    assert above.changed == ()
     # A rate that the search did not try is a change as any other.
     metrics = clip_metrics("mocap_actions", 0.6)
     other = recipe.but(training={"learning_rate": 7e-3})
