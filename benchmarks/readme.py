@@ -122,7 +122,8 @@ def trained(found: results.Results) -> str:
     for row in have:
         cell = dict(zip(tables.COLUMNS, row.cells, strict=True))
         cells = [row.section, cell["model"], cell["paper"], cell["ours"], cell["ours / paper"]]
-        cells += [f"{row.data['scale']}, {cell['epochs']} epochs", cell["seeds"], cell["hardware"]]
+        cells += [f"{row.data['scale']}, {cell['epochs']} epochs", cell["seeds"]]
+        cells += [f"{cell['hardware']}, {cell['precision']}"]
         seconds = row.data["wall_seconds"]
         cells += ["–" if seconds is None else duration(seconds)]
         lines.append("| " + " | ".join(cells) + " |")

@@ -41,6 +41,7 @@ COLUMNS: tuple[str, ...] = (
     RATIO,
     "seeds",
     "epochs",
+    "precision",
     "hardware",
 )
 _METRICS = {paper.MSE: "test_mse", paper.ACCURACY: "accuracy"}
@@ -208,6 +209,7 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
         "learning_rates": sorted({r.learning_rate for r in runs}),
         "scale": scale,
         "epochs": sorted({int(r.record.get("epochs", 0)) for r in runs}),
+        "precision": sorted({str(r.record.get("precision")) for r in runs}),
         "hardware": sorted({r.hardware for r in runs}),
         "wall_seconds": mean_and_spread(times)[0] if times else None,
     }
@@ -218,6 +220,7 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
         NONE if ratio is None else f"{ratio:.2f}",
         f"{len(known)} of {max(wanted, len(known))}",
         ", ".join(map(str, data["epochs"])) or NONE,
+        ", ".join(data["precision"]) or NONE,
         ", ".join(data["hardware"]) or NONE,
     ]
     if without_paper:

@@ -67,9 +67,9 @@ def test_readme_shows_larger_runs_and_names_every_row_that_is_missing(tmp_path):
     lines = readme.trained(results.load(tmp_path)).splitlines()
     assert lines[2:4] == [
         "| Translating MNIST, V^T_2 | G-RNN | 8.1e-3 ± 6e-4 | 8.10e-3 | 1.00 | short, 4 epochs "
-        "| 1 of 5 | Invented GPU | 2.0 h |",
+        "| 1 of 5 | Invented GPU, bf16-mixed | 2.0 h |",
         "| Translating MNIST, V^T_2 | FERNN-V^T_2, transported | 1.5e-4 ± 2e-5 | 3.00e-4 | 2.00 "
-        "| short, 4 epochs | 1 of 5 | Invented GPU | 2.0 h |",
+        "| short, 4 epochs | 1 of 5 | Invented GPU, bf16-mixed | 2.0 h |",
     ]
     missing = [line.partition(": ")[2] for line in lines if line.startswith("- Not trained yet")]
     assert len(missing) == 5

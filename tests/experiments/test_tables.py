@@ -49,8 +49,9 @@ def test_table_of_nothing_is_all_missing():
 
 
 def test_table_has_mean_spread_and_ratio_over_seeds(tmp_path):
-    for seed, mse in enumerate((1e-4, 3e-4)):
-        write_run(tmp_path, FERNN, seed=seed, metrics=forecast_metrics(FERNN, mse=mse))
+    for seed, (mse, precision) in enumerate(((1e-4, "bf16-mixed"), (3e-4, "32-true"))):
+        metrics = forecast_metrics(FERNN, mse=mse)
+        write_run(tmp_path, FERNN, seed=seed, metrics=metrics, precision=precision)
     table = tables.table("1", results.load(tmp_path))
     row = cells(table, "FERNN-V^T_2")
     assert row["paper"] == "1.5e-4 ± 2e-5"
@@ -58,6 +59,7 @@ def test_table_has_mean_spread_and_ratio_over_seeds(tmp_path):
     assert row["ours / paper"] == "1.33"
     assert row["seeds"] == "2 of 5"
     assert (row["epochs"], row["hardware"]) == ("4", "Invented GPU")
+    assert row["precision"] == "32-true, bf16-mixed"  # seeds in two of them are seen to be
     assert cells(table, "FERNN-V^T_1")["ours"] == "missing"
     assert render.heading(table).startswith("Table 1, scale short: ")
 
