@@ -1,6 +1,7 @@
 """Records say what was measured on what, and no number in the README is typed by hand."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -40,6 +41,22 @@ def test_what_is_not_finite_is_null(tmp_path):
 def test_pages_show_what_the_records_hold(page):
     text = Path(readme.ROOT, page).read_text(encoding="utf-8")
     assert readme.render(text, page) == text
+
+
+def test_records_name_commits_of_this_history():
+    git = ["git", "-C", str(readme.ROOT)]
+    asked = ["rev-parse", "--is-shallow-repository", "--show-toplevel"]
+    found = subprocess.run([*git, *asked], capture_output=True, text=True)
+    if found.stdout.split("\n")[:2] != ["false", str(readme.ROOT)]:
+        pytest.skip("needs a checkout with its whole history")
+    listed = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True, check=True)
+    known = listed.stdout.split()
+    folders = ("results", "benchmarks/results", "fernn/models/weights")
+    files = [file for folder in folders for file in Path(readme.ROOT, folder).rglob("*.json")]
+    assert len(files) >= 40
+    for file in files:
+        for commit in re.findall(r'"commit": "(\w+)"', file.read_text(encoding="utf-8")):
+            assert any(other.startswith(commit) for other in known), (file, commit)
 
 
 def test_render_repairs_what_was_typed_by_hand():
