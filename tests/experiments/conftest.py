@@ -1,4 +1,7 @@
-"""A run that takes a second: two epochs of eight steps of a tiny model."""
+"""A run that takes a second: two epochs of eight steps of a tiny model.
+
+Its validation is no whole number of batches, nor of shares for two processes.
+"""
 
 import pytest
 
@@ -11,7 +14,7 @@ TINY = (
     "data.observed=2",
     "data.horizon=2",
     "data.train_size=32",
-    "data.val_size=8",
+    "data.val_size=5",
     "data.test_size=4",
     "training.batch_size=4",
     "training.epochs=2",

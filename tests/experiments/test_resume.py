@@ -155,6 +155,16 @@ def _stopped(tiny, out, step):
     return runs.folder(out, tiny, 0)
 
 
+@pytest.mark.parametrize(("before", "after", "kept"), [(1, None, 1), (None, 2, 2), (2, 1, 1)])
+def test_a_run_goes_on_in_the_smaller_micro_batches(before, after, kept, tiny, tmp_path):
+    """Those that fitted before, or fewer where the device has become smaller."""
+    report = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(train.Interrupted):
+        train.train(tiny, out=tmp_path, device="cpu", micro_batch=before, report=report)
+    record = train.train(tiny, out=tmp_path, device="cpu", micro_batch=after)
+    assert record["micro_batch"] == kept
+
+
 def test_a_corrupted_checkpoint_falls_back_to_the_previous_one(tiny, tmp_path, whole):
     run = _stopped(tiny, tmp_path / "bad", 6)
     newest = max((run / runs.CHECKPOINTS).glob("*.safetensors"))

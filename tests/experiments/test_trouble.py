@@ -11,7 +11,7 @@ import torch
 from rich.console import Console
 from trained import Told, assert_equal, weights
 
-from fernn.experiments import checkpoint, objective, records, runs, train
+from fernn.experiments import checkpoint, objective, records, runs, step, train
 from fernn.experiments.board import Board
 from fernn.experiments.loop import Loop
 from fernn.experiments.progress import Lines
@@ -61,6 +61,18 @@ def _overflowing(monkeypatch, steps):
 
     monkeypatch.setattr(objective, "loss", overflowing)
     return calls
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_gradient_that_is_not_finite_stops_the_run(ahead, tiny, tmp_path, monkeypatch):
+    """Though the loss is."""
+    monkeypatch.setattr(step, "works_ahead", lambda fabric: ahead)
+    _overflowing(monkeypatch, {6})
+    with pytest.raises(train.DivergedError, match="gradient of step 6 is not finite"):
+        train.train(tiny, out=tmp_path, device="cpu")
+    run = runs.folder(tmp_path, tiny, 0)
+    assert checkpoint.read(run / runs.CHECKPOINTS, pytest.fail)[1]["step"] == 5
+    assert all(bool(value.isfinite().all()) for value in weights(run).values())
 
 
 def test_a_gradient_that_overflows_now_and_then_is_skipped(half, tiny, tmp_path, monkeypatch):
