@@ -40,7 +40,7 @@ def pretrained(record: dict) -> str:
         recipe, metrics = about["recipe"], about["metrics"]
         cells = [
             f"`{row['name']}`",
-            f"{recipe['published']['row']}, {recipe['options']['readout']}",
+            ", ".join([recipe["published"]["row"], *_variant(recipe["options"])]),
             f"epoch {about['best_epoch']} of {about['epochs']}, {duration(about['wall_seconds'])}",
             _number(metrics["test_mse"]),
             _number(metrics["mse_per_step_long"][59]),
@@ -57,6 +57,11 @@ def pretrained(record: dict) -> str:
         f"Trained in {'; '.join(sorted(trained))}. Verified on {_origin(record['environment'])}"
     )
     return "\n".join([*lines, "", f"<sub>{origin}</sub>"])
+
+
+def _variant(options: dict) -> list[str]:
+    """How a model differs from the paper's: in its readout and in its frame."""
+    return [options["readout"], *(["co-moving"] if options.get("frame") == "comoving" else [])]
 
 
 def steering(record: dict) -> str:
@@ -179,7 +184,8 @@ def _number(value: object) -> str:
 def _origin(there: dict) -> str:
     """Where the numbers come from: machine, version, day and commit."""
     machine, commit = there["gpu"] or there["cpu"], (there["commit"] or "unknown")[:7]
-    return f"{machine}, torch {there['torch']}, {there['date'][:10]}, commit {commit}"
+    changed = " and changes" if there.get("dirty") else ""
+    return f"{machine}, torch {there['torch']}, {there['date'][:10]}, commit {commit}{changed}"
 
 
 def main() -> None:

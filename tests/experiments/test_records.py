@@ -77,7 +77,7 @@ def test_readme_shows_larger_runs_and_names_every_row_that_is_missing(tmp_path):
     assert readme.trained(results.load(tmp_path)).startswith("No run at the scales")
     write_run(tmp_path, names[0], scale="quick", metrics=forecast_metrics(names[0], "quick"))
     assert readme.trained(results.load(tmp_path)).count("- Not trained yet: ") == 6
-    environment = ENVIRONMENT | {"torch": "9.9"}
+    environment = ENVIRONMENT | {"torch": "9.9", "dirty": True}
     for name, mse in zip(names, (8.1e-3, 3e-4), strict=True):
         metrics = forecast_metrics(name, mse=mse)
         write_run(tmp_path, name, metrics=metrics, environment=environment)
@@ -94,7 +94,7 @@ def test_readme_shows_larger_runs_and_names_every_row_that_is_missing(tmp_path):
         "Translating MNIST, V^T_2, FERNN-V^T_1 (`table1/translation/fernn-v1`)",
         "Translating MNIST, V^T_2, FERNN-V^T_2, published readout (`table1/translation/fernn-v2`)",
     ]
-    assert lines[-1] == "<sub>Invented GPU, torch 9.9, 2000-01-01, commit 0000000</sub>"
+    assert lines[-1] == "<sub>Invented GPU, torch 9.9, 2000-01-01, commit 0000000 and changes</sub>"
     fewer = find("table1/translation/fernn-v1", "short").but(training={"epochs": 3})
     write_run(tmp_path, fewer.name, recipe=fewer, metrics=metrics, environment=environment)
     shown = readme.trained(results.load(tmp_path))
@@ -104,6 +104,17 @@ def test_readme_shows_larger_runs_and_names_every_row_that_is_missing(tmp_path):
     write_run(tmp_path, names[0], scale="paper", metrics=again, environment=environment)
     rows = readme.trained(results.load(tmp_path)).splitlines()[2:6]
     assert [row.split("|")[6].split(",")[0].strip() for row in rows] == ["paper", *["short"] * 3]
+
+
+def test_readme_names_the_frame_of_weights_that_are_not_as_published():
+    record = json.loads(Path(readme.ROOT, "results/pretrained-verification.json").read_text())
+    lines = readme.pretrained(record).splitlines()
+    shown = {line.split("|")[1].strip(" `"): line.split("|")[2].strip() for line in lines[2:6]}
+    for name, label in shown.items():
+        options = readme.pretrained_record(name)["recipe"]["options"]
+        assert ("co-moving" in label) == (options.get("frame") == "comoving")
+        assert options["readout"] in label
+    assert sum("co-moving" in label for label in shown.values()) == 1
 
 
 def test_a_package_below_another_checkout_has_no_commit(tmp_path, monkeypatch):
