@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from fernn import cli
@@ -183,9 +184,12 @@ def test_ctrl_c_exits_with_130_and_the_same_command_goes_on(train, invoke, tmp_p
     assert "resuming" in result.output
 
 
-def test_out_of_memory_is_one_line(train, monkeypatch):
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
+def test_out_of_memory_is_one_line(error, train, monkeypatch):
+    """Also where no smaller micro-batch helps, such as in a step of the optimiser."""
+
     def full(*_, **__):
-        raise MemoryError("too small")
+        raise error("too small")
 
     from fernn.experiments import train as library
 

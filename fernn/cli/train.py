@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from torch import OutOfMemoryError
 
 from fernn._nearest import nearest
 from fernn.cli._app import app, console
@@ -119,7 +120,7 @@ def run(recipe: recipes.Recipe, seed: int, out: Path, **options: Any) -> dict[st
         folder = runs.folder(out, recipe, seed)
         console.print(f"stopped; the same command goes on from {folder}", soft_wrap=True)
         raise typer.Exit(_STOPPED) from None
-    except MemoryError as error:
+    except (MemoryError, OutOfMemoryError) as error:
         raise ValueError(error) from None
 
 

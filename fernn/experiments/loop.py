@@ -281,7 +281,13 @@ class Loop:
         runs.check_began(self.folder, plain["source"], progress.source, runs.DATA)
         if plain.get("device", progress.device) != progress.device:
             self.report.say(f"on {progress.device} from here on; on {plain['device']} until now")
-        self.state.take(tensors, plain)
+        try:
+            self.state.take(tensors, plain)
+        except (RuntimeError, KeyError) as error:  # whole, so of another model than today's
+            raise ValueError(
+                f"`--out` must hold checkpoints that this version reads, got {kept}: {error}. Use "
+                "the version that wrote them, or remove that folder to begin again."
+            ) from None
         self.report.say(f"resuming {self.folder} at step {self.progress.step} of {self.steps}")
         if self.fabric.is_global_zero:
             self._keep(self._write_curve)

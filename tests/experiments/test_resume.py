@@ -217,6 +217,18 @@ def test_a_checkpoint_from_before_precisions_were_kept_goes_on(tiny, tmp_path, w
     _assert_same_end(run, whole)
 
 
+def test_a_checkpoint_of_another_version_is_refused_and_stays(tiny, tmp_path):
+    run = _stopped(tiny, tmp_path, 2)
+    tensors, state = _state(run)
+    (name, *_) = (name for name in tensors if name.startswith("model/"))
+    other = {key: value for key, value in tensors.items() if key != name}
+    checkpoint.write(run / runs.CHECKPOINTS, other | {f"{name}_renamed": tensors[name]}, state)
+    there = sorted((run / runs.CHECKPOINTS).iterdir())
+    with pytest.raises(ValueError, match="`--out` must hold checkpoints that this version reads"):
+        train.train(tiny, out=tmp_path, device="cpu")
+    assert sorted((run / runs.CHECKPOINTS).iterdir()) == there
+
+
 def test_deleted_checkpoints_begin_again(tiny, tmp_path, whole):
     run = _stopped(tiny, tmp_path / "gone", 10)
     for path in (run / runs.CHECKPOINTS).iterdir():
