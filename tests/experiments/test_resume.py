@@ -126,6 +126,19 @@ def test_ctrl_c_saves_and_the_run_goes_on(step, tiny, tmp_path, whole):
     assert record["wall_seconds"] >= record["curve"][-1]["seconds"]
 
 
+def test_a_second_ctrl_c_stops_at_once(tiny, tmp_path, whole):
+    def twice():
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train.train(tiny, out=tmp_path, device="cpu", report=At(10, twice))
+    run = runs.folder(tmp_path, tiny, 0)
+    assert _state(run)[1]["step"] == 8  # of the epoch before
+    train.train(tiny, out=tmp_path, device="cpu")
+    _assert_same_end(run, whole)
+
+
 def test_random_numbers_go_on_where_they_were(tiny, tmp_path, monkeypatch):
     """A model that drops out draws from the global generator at every step."""
     honest = objective.loss

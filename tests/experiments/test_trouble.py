@@ -11,10 +11,20 @@ import torch
 from rich.console import Console
 from trained import Told, assert_equal, weights
 
-from fernn.experiments import checkpoint, objective, records, runs, step, train
+from fernn.experiments import (
+    checkpoint,
+    datasets,
+    glimpses,
+    objective,
+    records,
+    runs,
+    step,
+    train,
+)
 from fernn.experiments.board import Board
 from fernn.experiments.loop import Loop
 from fernn.experiments.progress import Lines
+from fernn.experiments.recipes import find
 from fernn.experiments.results import load_one
 
 
@@ -39,6 +49,29 @@ def test_a_loss_that_is_not_finite_stops_the_run(bad, tiny, tmp_path, monkeypatc
     train.train(tiny, out=tmp_path, device="cpu")
     train.train(tiny, out=tmp_path / "whole", device="cpu")
     assert_equal(weights(run), weights(runs.folder(tmp_path / "whole", tiny, 0)))
+
+
+def test_statistics_that_a_bad_step_moved_are_not_saved(tmp_path, monkeypatch):
+    """Batch-norm takes them from the forward pass, before anybody knows the loss."""
+    monkeypatch.setattr(glimpses, "SIZES", {"train": 12, "val": 6, "test": 6})
+    monkeypatch.setattr(datasets, "glimpses", glimpses.glimpses.__wrapped__)
+    recipe = find("table2/actions/cnn3d", "quick").but(training={"epochs": 2})
+    honest, calls = objective.loss, []
+
+    def poisoned(recipe, model, batch):
+        calls.append(model.training)
+        return honest(recipe, model, batch) * (math.nan if sum(calls) == 5 else 1)
+
+    monkeypatch.setattr(objective, "loss", poisoned)
+    with pytest.raises(train.DivergedError, match="loss of step 5 is not finite"):
+        train.train(recipe, out=tmp_path / "bad", device="cpu")
+    monkeypatch.setattr(objective, "loss", honest)
+    bad, whole = (runs.folder(tmp_path / out, recipe, 0) for out in ("bad", "whole"))
+    assert checkpoint.read(bad / runs.CHECKPOINTS, pytest.fail)[1]["step"] == 3
+    for out in ("bad", "whole"):
+        train.train(recipe, out=tmp_path / out, device="cpu")
+    assert any("running_mean" in name for name in weights(bad))
+    assert_equal(weights(bad), weights(whole))
 
 
 @pytest.fixture
