@@ -118,7 +118,7 @@ def trained(found: results.Results) -> str:
         changed=tuple(r for r in found.changed if r.scale != "quick"),
     )
     rows = [row for table in tables.by_scale("1", larger) for row in table.rows]
-    have = [row for row in rows if row.data["n"]]
+    have = [row for row in rows if row.trained]
     lines = [] if have else ["No run at the scales `paper` and `short` yet.", ""]
     if have:
         columns = ["Table 1, test MSE", "", "paper", "ours", "ours / paper", "scale"]
@@ -133,7 +133,7 @@ def trained(found: results.Results) -> str:
         cells += ["–" if seconds is None else duration(seconds)]
         lines.append("| " + " | ".join(cells) + " |")
     plain = [row for row in rows if not row.data["changes"]]
-    done = {row.data["recipe"] for row in plain if row.data["n"]}
+    done = {row.data["recipe"] for row in plain if row.trained}
     absent = {row.data["recipe"]: row for row in plain if row.data["recipe"] not in done}
     lines += [""] * bool(have and absent)
     for name, row in absent.items():

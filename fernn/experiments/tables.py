@@ -14,7 +14,7 @@ from fernn.experiments import costs, paper
 from fernn.experiments.numerals import number_text
 from fernn.experiments.recipes import SCALES, recipes
 from fernn.experiments.results import Result, Results, mean_and_spread
-from fernn.experiments.tabular import MISSING, NONE, RATIO, Row, Table
+from fernn.experiments.tabular import MISSING, NONE, NOT_FINITE, RATIO, Row, Table
 
 _TITLES = {
     "1": "Flowing MNIST, test MSE (lower is better)",
@@ -103,6 +103,11 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
         for row in rows
         if row.data["model"].endswith("…")
     ]
+    notes += [
+        f"{row.data['model']}: not finite and in no mean, seed {', '.join(map(str, seeds))}"
+        for row in rows
+        if (seeds := row.data["not_finite"])
+    ]
     return Table(key, title, columns, tuple(rows), (*notes, *_missing_seeds(rows)), scale)
 
 
@@ -187,7 +192,8 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
     mean, spread = mean_and_spread(list(known.values())) if known else (None, None)
     # How many seeds a changed recipe shall have is for whoever changed it to say.
     wanted = 0 if line.changes else max([r.seeds for r in runs] or [line.seeds])
-    absent = [seed for seed in range(wanted) if seed not in known]
+    absent = [seed for seed in range(wanted) if seed not in numbers]
+    failed = sorted(numbers.keys() - known.keys())
     times = [float(r.record["wall_seconds"]) for r in runs if r.record.get("wall_seconds")]
     # A quick run has a smaller canvas, fewer digits and a smaller V: its ratio would say nothing.
     ratio = None
@@ -205,6 +211,7 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
         "n": len(known),
         "values": {str(seed): number for seed, number in known.items()},
         "missing_seeds": absent,
+        "not_finite": failed,
         "ratio": ratio,
         "learning_rates": sorted({r.learning_rate for r in runs}),
         "scale": scale,
@@ -216,7 +223,9 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
     cells = [
         line.label,
         NONE if value is None else number_text(value.mean, value.spread, line.unit),
-        MISSING if mean is None else number_text(mean, spread, line.unit, digits=2),
+        (NOT_FINITE if failed else MISSING)
+        if mean is None
+        else number_text(mean, spread, line.unit, digits=2),
         NONE if ratio is None else f"{ratio:.2f}",
         f"{len(known)} of {max(wanted, len(known))}",
         ", ".join(map(str, data["epochs"])) or NONE,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-MISSING = "missing"
+MISSING, NOT_FINITE = "missing", "not finite"
 NONE = "–"
 RATIO = "ours / paper"
 _FOLDABLE = ("epochs", "precision", "hardware")
@@ -16,6 +16,11 @@ class Row:
     section: str
     cells: tuple[str, ...]
     data: dict[str, Any]
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has a run, if only one whose error is not finite."""
+        return bool(self.data["n"] or self.data.get("not_finite"))
 
 
 @dataclass(frozen=True)
@@ -51,4 +56,4 @@ class Table:
     @property
     def measured(self) -> bool:
         """Whether any row has a result."""
-        return any(row.data["n"] for row in self.rows)
+        return any(row.trained for row in self.rows)

@@ -106,6 +106,14 @@ def test_readme_shows_larger_runs_and_names_every_row_that_is_missing(tmp_path):
     assert [row.split("|")[6].split(",")[0].strip() for row in rows] == ["paper", *["short"] * 3]
 
 
+def test_readme_shows_a_run_whose_error_is_not_finite(tmp_path):
+    name, environment = "table1/rotation/grnn", ENVIRONMENT | {"torch": "9.9"}
+    write_run(tmp_path, name, metrics={"test_mse": None}, environment=environment)
+    shown = readme.trained(results.load(tmp_path))
+    assert "| Rotating MNIST, V^R_4 | G-RNN | 4.0e-3 ± 5e-4 | not finite | – | short" in shown
+    assert shown.count("- Not trained yet: ") == 5
+
+
 def test_readme_names_the_frame_of_weights_that_are_not_as_published():
     record = json.loads(Path(readme.ROOT, "results/pretrained-verification.json").read_text())
     lines = readme.pretrained(record).splitlines()

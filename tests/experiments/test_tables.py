@@ -134,13 +134,19 @@ def test_table_of_a_stand_in_names_its_clips(tmp_path):
     assert "clips: glimpses" in tables.table("2-actions", results.load(tmp_path)).notes
 
 
-def test_table_ignores_numbers_that_are_not(tmp_path):
+def test_table_names_numbers_that_are_not(tmp_path):
     folder = write_run(tmp_path, FERNN, metrics={"test_mse": float("nan")})
     assert json.loads((folder / "record.json").read_text())["metrics"] == {"test_mse": None}
     write_run(tmp_path, GRNN, metrics={})
     table = tables.table("1", results.load(tmp_path))
-    assert cells(table, "FERNN-V^T_2")["ours"] == "missing"
+    assert cells(table, "FERNN-V^T_2")["ours"] == "not finite"
     assert cells(table, "FERNN-V^T_2")["seeds"] == "0 of 5"
+    assert table.measured
+    write_run(tmp_path, FERNN, seed=1, metrics=forecast_metrics(FERNN, mse=1e-4))
+    table = tables.table("1", results.load(tmp_path))
+    assert cells(table, "FERNN-V^T_2")["ours"] == "1.00e-4"
+    assert "FERNN-V^T_2: not finite and in no mean, seed 0" in table.notes
+    assert "FERNN-V^T_2: no seed 2, 3, 4" in table.notes
 
 
 def test_figures_ignore_losses_that_are_not(tmp_path):
