@@ -288,3 +288,9 @@ def test_learning_rate_rises_then_falls() -> None:
 def test_warmup_is_a_share(warmup: float) -> None:
     with pytest.raises(ValueError, match=r"`training.warmup` must be a share"):
         Training(1, 8, 1e-3, warmup=warmup)
+
+
+@pytest.mark.parametrize("name", ["", "/etc/runs", "../runs", "table1/../../runs", "a//b", "a\\b"])
+def test_a_name_stays_below_the_folder_of_all_runs(name):
+    with pytest.raises(ValueError, match="`name` must be words between slashes"):
+        find("table4/grnn").but(name=name)

@@ -137,6 +137,10 @@ class Recipe:
     scale: str = "paper"
 
     def __post_init__(self) -> None:
+        if "\\" in self.name or {"", ".", ".."} & {*self.name.split("/")}:
+            raise ValueError(  # it is a path below the folder of all runs, and stays there
+                f"`name` must be words between slashes, such as table4/grnn, got {self.name!r}."
+            )
         _check.choice("task", self.task, TASKS)
         _check.choice("model", self.model, tuple(MODELS))
         _check.choice("scale", self.scale, SCALES)
