@@ -3,7 +3,7 @@
 import torch
 from safetensors.torch import load_file
 
-from fernn.experiments import checkpoint, runs
+from fernn.experiments import checkpoint, objective, runs
 from fernn.experiments.progress import Report
 
 
@@ -31,3 +31,19 @@ def assert_equal(one, other, tolerance=0.0):
     assert one.keys() == other.keys()
     for name in one:
         torch.testing.assert_close(one[name], other[name], rtol=tolerance, atol=tolerance)
+
+
+def poison(monkeypatch, step, bad):
+    """The loss of one step is `bad`; those after it are not. Returns the list of all steps."""
+    honest, calls = objective.loss, []
+
+    def poisoned(recipe, model, batch):
+        loss = honest(recipe, model, batch)
+        if model.training:
+            calls.append(None)
+            if len(calls) == step:
+                return loss * bad
+        return loss
+
+    monkeypatch.setattr(objective, "loss", poisoned)
+    return calls

@@ -10,6 +10,7 @@ import signal
 import pytest
 import torch
 from safetensors.torch import load_file
+from trained import poison
 
 from fernn.data import Batch, ClipArchive
 from fernn.experiments import checkpoint, datasets, graph, objective, runs, step, train
@@ -84,19 +85,12 @@ def test_a_run_that_works_ahead_goes_on_where_it_stopped(stop_at, tiny, tmp_path
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_nothing_changes_after_a_loss_that_is_not_finite(bad, tiny, tmp_path, ahead, monkeypatch):
-    honest, calls = objective.loss, []
-
-    def poisoned(recipe, model, batch):
-        calls.append(None)
-        return honest(recipe, model, batch) * (bad if model.training and len(calls) == 6 else 1)
-
-    monkeypatch.setattr(objective, "loss", poisoned)
+    calls = poison(monkeypatch, 6, bad)
     with pytest.raises(train.DivergedError, match="loss of step 6 is not finite"):
         _run(tiny, tmp_path / "bad")
     assert len(calls) > 6  # later steps were on their way
     run = runs.folder(tmp_path / "bad", tiny, 0)
     assert checkpoint.read(run / runs.CHECKPOINTS, pytest.fail)[1]["step"] == 5
-    monkeypatch.setattr(objective, "loss", honest)
     _run(tiny, tmp_path / "bad")
     whole, _ = _run(tiny, tmp_path / "whole")
     one, other = _tensors(run), _tensors(whole)

@@ -9,7 +9,7 @@ import signal
 import pytest
 import torch
 from rich.console import Console
-from trained import Told, assert_equal, weights
+from trained import Told, assert_equal, poison, weights
 
 from fernn.experiments import (
     checkpoint,
@@ -30,13 +30,7 @@ from fernn.experiments.results import load_one
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_stops_the_run(bad, tiny, tmp_path, monkeypatch):
-    honest, calls = objective.loss, []
-
-    def poisoned(recipe, model, batch):
-        calls.append(None)
-        return honest(recipe, model, batch) * (bad if model.training and len(calls) == 6 else 1)
-
-    monkeypatch.setattr(objective, "loss", poisoned)
+    poison(monkeypatch, 6, bad)
     with pytest.raises(train.DivergedError, match="loss of step 6 is not finite"):
         train.train(tiny, out=tmp_path, device="cpu")
     run = runs.folder(tmp_path, tiny, 0)
@@ -56,16 +50,9 @@ def test_statistics_that_a_bad_step_moved_are_not_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(glimpses, "SIZES", {"train": 12, "val": 6, "test": 6})
     monkeypatch.setattr(datasets, "glimpses", glimpses.glimpses.__wrapped__)
     recipe = find("table2/actions/cnn3d", "quick").but(training={"epochs": 2})
-    honest, calls = objective.loss, []
-
-    def poisoned(recipe, model, batch):
-        calls.append(model.training)
-        return honest(recipe, model, batch) * (math.nan if sum(calls) == 5 else 1)
-
-    monkeypatch.setattr(objective, "loss", poisoned)
+    poison(monkeypatch, 5, math.nan)
     with pytest.raises(train.DivergedError, match="loss of step 5 is not finite"):
         train.train(recipe, out=tmp_path / "bad", device="cpu")
-    monkeypatch.setattr(objective, "loss", honest)
     bad, whole = (runs.folder(tmp_path / out, recipe, 0) for out in ("bad", "whole"))
     assert checkpoint.read(bad / runs.CHECKPOINTS, pytest.fail)[1]["step"] == 3
     for out in ("bad", "whole"):
