@@ -35,26 +35,27 @@ def test_choice_is_by_mean_validation_loss(tmp_path):
 
 
 def test_tables_take_the_chosen_rate(tmp_path):
+    out = tmp_path / "runs"
     recipe = find(NAME)
     for trial, accuracy in zip(search.trials(recipe), (0.9, 0.5, 0.8, 0.7), strict=True):
         metrics = clip_metrics("mocap_actions", accuracy)
-        write_run(tmp_path, NAME, scale="paper", metrics=metrics, recipe=trial)
-    before = results.load(tmp_path)
+        write_run(out, NAME, scale="paper", metrics=metrics, recipe=trial)
+    before = results.load(out)
     assert [r.metrics["accuracy"] for r in before.found] == [0.8]  # the recipe's own rate
     assert len(before.changed) == 3
-    search.choose(tmp_path, recipe, {3e-3: [0.4], 1e-3: [0.1], 3e-4: [0.2], 1e-4: [0.3]})
-    after = results.load(tmp_path)  # the test accuracy of the chosen one is the worst
+    search.choose(out, recipe, {3e-3: [0.4], 1e-3: [0.1], 3e-4: [0.2], 1e-4: [0.3]})
+    after = results.load(out)  # the test accuracy of the chosen one is the worst
     assert [r.metrics["accuracy"] for r in after.found] == [0.5]
     assert (after.left_out, after.changed) == ((), ())
     # Looked at from above it is the same.
-    above = results.load(tmp_path.parent)
+    above = results.load(tmp_path)
     assert [r.metrics["accuracy"] for r in above.found] == [0.5]
     assert above.changed == ()
     # A rate that the search did not try is a change as any other.
     metrics = clip_metrics("mocap_actions", 0.6)
     other = recipe.but(training={"learning_rate": 7e-3})
-    write_run(tmp_path, NAME, scale="paper", metrics=metrics, recipe=other)
-    (changed,) = results.load(tmp_path).changed
+    write_run(out, NAME, scale="paper", metrics=metrics, recipe=other)
+    (changed,) = results.load(out).changed
     assert changed.changes == ("training.learning_rate=0.007",)
 
 
