@@ -51,6 +51,8 @@ def test_records_name_commits_of_this_history():
         pytest.skip("needs a checkout with its whole history")
     listed = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True, check=True)
     known = listed.stdout.split()
+    if len(known) < 100:
+        pytest.skip("needs the history in which the records were written")
     folders = ("results", "benchmarks/results", "fernn/models/weights")
     files = [file for folder in folders for file in Path(readme.ROOT, folder).rglob("*.json")]
     assert len(files) >= 40
