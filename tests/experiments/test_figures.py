@@ -239,7 +239,7 @@ def test_figure11_without_memory_says_so(tmp_path):
     time, memory = figures.panels("11", results.load(tmp_path))
     assert time.paint is not None
     assert memory.paint is None
-    assert "memory in the records" in memory.missing
+    assert "memory, which is measured on a GPU" in memory.missing
 
 
 def test_figure_refuses_what_it_does_not_know(tmp_path):

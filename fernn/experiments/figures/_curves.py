@@ -88,8 +88,8 @@ def cost(results: Results, scale: str | None) -> list[Panel]:
             if (value := read(run)) is not None
         ]
         missing = chosen.missing
-        if not points and chosen.models:  # a processor has no peak of GPU memory, for one
-            missing = (*missing, f"{title.lower()} in the records")
+        if not points and chosen.models:  # a processor has no peak of GPU memory
+            missing = (*missing, f"{title.lower()}, which is measured on a GPU")
         paint = _scatter(points, ylabel) if points else None
         title = f"{title} against |V|, training"
         panels.append(Panel(title, paint, missing, chosen.note, scale=chosen.scale))
