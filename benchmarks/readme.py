@@ -7,6 +7,7 @@ what this prints, so no number is typed by hand.
 import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 
 from benchmarks import report
 from fernn._files import written_whole
@@ -108,15 +109,35 @@ def rates(record: dict) -> str:
     return "\n".join([*lines, "", f"<sub>{_origin(record['environment'])}</sub>"])
 
 
-def trained(found: results.Results) -> str:
-    """Table 1 from the runs at the scales of the paper's models: what there is, what is not yet.
-
-    A quick run is another, smaller task, and no answer to a number of the paper.
-    """
-    larger = results.Results(
+def _larger(found: results.Results) -> results.Results:
+    """Without quick runs: another, smaller task, and no answer to a number of the paper."""
+    return results.Results(
         tuple(r for r in found.found if r.scale != "quick"),
         changed=tuple(r for r in found.changed if r.scale != "quick"),
     )
+
+
+def lengths(found: results.Results) -> str:
+    """The error along forecasts far beyond the ten frames of training, mean over seeds."""
+    steps, errors = (1, 10, 20, 30, 60, 70), {}
+    larger = _larger(found)
+    for run in (*larger.found, *larger.changed):
+        if run.name.startswith("table1/"):
+            label = ", ".join((f"`{run.name}`", run.scale, *run.changes))
+            errors.setdefault(label, []).append(run.metrics["mse_per_step_long"])
+    columns = ["MSE of forecast step", *map(str, steps), "60 over 10"]
+    lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(steps) + 1)]
+    for label, curves in errors.items():
+        mean = [fmean(curve[step - 1] for curve in curves) for step in steps]
+        ratio = mean[steps.index(60)] / mean[steps.index(10)]
+        cells = [label, *(f"{value:.1e}" for value in mean), f"{ratio:.1f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def trained(found: results.Results) -> str:
+    """Table 1 from the runs at the scales of the paper's models: what there is, what is not yet."""
+    larger = _larger(found)
     rows = [row for table in tables.by_scale("1", larger) for row in table.rows]
     have = [row for row in rows if row.trained]
     lines = [] if have else ["No run at the scales `paper` and `short` yet.", ""]
@@ -150,6 +171,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
     "README.md": {
         "verification": ("results/verification.json", verification),
         "results": ("results", trained),
+        "lengths": ("results", lengths),
         "pretrained": ("results/pretrained-verification.json", pretrained),
         "speed": ("benchmarks/results/gpu.json", report.table),
         "streaming": ("benchmarks/results/gpu.json", report.streaming),
