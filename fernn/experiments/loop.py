@@ -26,6 +26,9 @@ from fernn.experiments.state import Progress, State
 from fernn.experiments.step import Stepper, adam
 from fernn.models import save
 
+RUNAWAY = 10
+"""A training loss this many times that of the best epoch before is worth a word."""
+
 
 class DivergedError(ValueError):
     """The loss is not a number any more."""
@@ -201,12 +204,14 @@ class Loop:
         progress.epoch += 1
         improved = self.state.better(val_loss)
         self._tick()
+        train_loss = progress.loss_sum / self.batches
+        before = min((past["train_loss"] for past in progress.curve), default=math.inf)
         line = {
             "step": progress.step,
             "epoch": progress.epoch,
             "sequences": progress.sequences,
             "seconds": progress.seconds,
-            "train_loss": progress.loss_sum / self.batches,
+            "train_loss": train_loss,
             "val_loss": val_loss if math.isfinite(val_loss) else None,
             "lr": self.recipe.training.rate(progress.step - 1, self.steps),
         }
@@ -216,6 +221,11 @@ class Loop:
             self._board.add(line)
             self._keep(self._write_curve)
         self.report.validated(line, self.recipe.training.epochs, best=improved)
+        if train_loss > RUNAWAY * before:
+            self.report.say(
+                f"the training loss was {before:.1e} and is {train_loss:.1e} now: such a "
+                "run seldom recovers. Set `training.clip` or lower `training.learning_rate`."
+            )
         self._save(best=improved)
 
     def _save(self, *, best: bool = False) -> None:

@@ -45,6 +45,16 @@ def test_a_loss_that_is_not_finite_stops_the_run(bad, tiny, tmp_path, monkeypatc
     assert_equal(weights(run), weights(runs.folder(tmp_path / "whole", tiny, 0)))
 
 
+def test_a_loss_that_runs_away_is_told_of(tiny, tmp_path, monkeypatch):
+    last = train.train(tiny, out=tmp_path / "fine", device="cpu", report=(fine := Told()))["epochs"]
+    assert last > 1
+    poison(monkeypatch, tiny.data.train_size // tiny.training.batch_size + 1, 1e9)
+    train.train(tiny, out=tmp_path, device="cpu", report=(told := Told()))
+    word = "such a run seldom recovers"
+    assert sum(word in text for text in told.said) == 1
+    assert not any(word in text for text in fine.said)
+
+
 def test_statistics_that_a_bad_step_moved_are_not_saved(tmp_path, monkeypatch):
     """Batch-norm takes them from the forward pass, before anybody knows the loss."""
     monkeypatch.setattr(glimpses, "SIZES", {"train": 12, "val": 6, "test": 6})
