@@ -1,6 +1,7 @@
 """Files that are either whole or not there."""
 
 import errno
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -36,6 +37,12 @@ def written_whole(path: Path) -> Iterator[Path]:
         raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk names none
     finally:
         part.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:

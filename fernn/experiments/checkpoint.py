@@ -19,7 +19,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor
 from torch.optim import Optimizer
 
-from fernn._files import written_whole
+from fernn._files import sha256, written_whole
 
 KEPT = 2
 Say = Callable[[str], None]
@@ -36,7 +36,7 @@ def write(folder: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any])
     try:
         with written_whole(path) as part:
             save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, part)
-            digest = _digest(part)
+            digest = sha256(part)
         text = json.dumps(state)
         whole = {"tensors_sha256": digest, "state_sha256": _digest_text(text), "state": state}
         with written_whole(path.with_suffix(".json")) as part:
@@ -130,7 +130,7 @@ def load_random_state(tensors: Mapping[str, Tensor], device: torch.device) -> No
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     whole = _whole(path.with_suffix(".json"))
-    if _digest(path) != whole["tensors_sha256"]:
+    if sha256(path) != whole["tensors_sha256"]:
         raise ValueError("its tensors are not what was written")
     return load_file(path), whole["state"]
 
@@ -150,11 +150,6 @@ def _numbers(folder: Path) -> set[int]:
 def _remove(folder: Path, number: int) -> None:
     for suffix in ("json", "safetensors"):  # the JSON first: without it the rest counts for nothing
         (folder / f"{number:08d}.{suffix}").unlink(missing_ok=True)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest_text(text: str) -> str:

@@ -1,13 +1,13 @@
 """Put the best weights of a finished run into the package: `python -m fernn.experiments.publish
 RUN NAME`, for whoever maintains it."""
 
-import hashlib
 import re
 import sys
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fernn._files import sha256
 from fernn.experiments import records, results, runs
 from fernn.experiments.evaluate import sequence_errors
 from fernn.experiments.recipes import from_json
@@ -35,6 +35,12 @@ def publish(run: Path, name: str, *, folder: Path = FOLDER) -> dict[str, Any]:
     if not result.record["environment"]["commit"] or result.record["environment"]["dirty"]:
         raise ValueError(f"`run` must be of a commit without changes, got {str(run)!r}.")
     recipe = from_json(result.record["recipe"])
+    kept = sha256(run / runs.BEST)
+    if result.record.get("best_sha256", kept) != kept:
+        raise ValueError(
+            f"`run` must hold the weights that its record is of, got {run / runs.BEST}, which was "
+            "changed since."
+        )
     model = load(run / runs.BEST).float()
     size = 2 * sum(parameter.numel() for parameter in model.parameters())
     if size > MOST_BYTES:
@@ -46,12 +52,11 @@ def publish(run: Path, name: str, *, folder: Path = FOLDER) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     save(model.half(), path)  # type: ignore[arg-type]  # what `load` gave
     rounded = sequence_errors(load(path).float(), recipe, SEQUENCES)
-    content = path.read_bytes()
     record = result.record | {
         "weights": {
             "dtype": "float16",
-            "bytes": len(content),
-            "sha256": hashlib.sha256(content).hexdigest(),
+            "bytes": path.stat().st_size,
+            "sha256": sha256(path),
         },
         "check": {
             "dataset": "embedded digits",

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from fernn import _check
+from fernn._files import sha256
 from fernn.data import ClipArchive
 from fernn.experiments import datasets, records, runs
 from fernn.experiments.datasets import Source
@@ -176,6 +177,7 @@ def _finish(
         "epochs": progress.epoch,
         "best_epoch": progress.best_epoch,
         "val_loss": progress.best_loss,
+        "best_sha256": sha256(loop.folder / runs.BEST),
         "metrics": metrics,
         "curve": progress.curve,
     }

@@ -1,12 +1,12 @@
 """Weights that come with the package: float16, each beside the record of its training."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from fernn._files import sha256
 from fernn._nearest import nearest
 from fernn.models._io import load
 
@@ -26,7 +26,7 @@ def load_pretrained(name: str) -> nn.Module:
     Translation(radius=2)
     """
     path, expected = weights_path(name), pretrained_record(name)["weights"]["sha256"]
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    found = sha256(path)
     if found != expected:
         raise ValueError(
             f"{path} must be the file that its record describes, with SHA-256 {expected}, got "

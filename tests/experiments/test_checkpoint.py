@@ -122,7 +122,7 @@ def test_a_disk_that_fails_costs_no_checkpoint(tmp_path, told, monkeypatch):
     def failing(*args):
         raise OSError(errno.EIO, "input/output error")
 
-    monkeypatch.setattr(checkpoint, "_digest", failing)
+    monkeypatch.setattr(checkpoint, "sha256", failing)
     with pytest.raises(OSError, match="input/output error"):
         checkpoint.read(tmp_path, told.append)
     assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -8,7 +8,7 @@ from synthetic import ENVIRONMENT, forecast_metrics, write_run
 
 import fernn
 from fernn.experiments import publish as publishing
-from fernn.experiments import runs
+from fernn.experiments import records, runs, train
 from fernn.experiments.evaluate import sequence_errors
 from fernn.experiments.publish import publish
 from fernn.models import _pretrained, pretrained_record
@@ -91,6 +91,16 @@ def test_publish_refuses_runs_that_nobody_could_repeat(tmp_path, tiny):
         )
         with pytest.raises(ValueError, match="commit without changes"):
             publish(run, NAME, folder=tmp_path / "weights")
+
+
+def test_publish_refuses_weights_that_its_record_is_not_of(tmp_path, tiny):
+    record = train.train(tiny, out=tmp_path, device="cpu")
+    folder = runs.folder(tmp_path, tiny, 0)
+    records.write(folder / runs.RECORD, record | {"environment": ENVIRONMENT})
+    publish(folder, NAME, folder=tmp_path / "weights")
+    fernn.save(tiny.build(), folder / runs.BEST)
+    with pytest.raises(ValueError, match="must hold the weights that its record is of"):
+        publish(folder, NAME, folder=tmp_path / "weights")
 
 
 def test_publish_refuses_what_diverged_and_what_is_too_large(run, tmp_path, tiny, monkeypatch):
