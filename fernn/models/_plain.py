@@ -21,11 +21,23 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backw
 
 
 def decodes_plainly(model: "Forecaster") -> bool:
-    """Whether pool and decoder are as made: convolutions with ReLU between them."""
+    """Whether pool and decoder are as made: convolutions with ReLU between them.
+
+    They are all of the model's size and, but for the last, of its width: the kernels share buffers
+    between layers, and one halo.
+    """
     padding = "circular" if isinstance(model.flow, Translation) else "zeros"
     ends = len(model.decoder) % 2 == 1  # in a convolution
     kinds = (nn.Conv2d, nn.ReLU)
-    return ends and _maximum(model.pool) and _made_of(model.decoder, kinds, padding, bias=True)
+    if not ends or not _made_of(model.decoder, kinds, padding, bias=True):
+        return False
+    convs = [layer for layer in model.decoder if isinstance(layer, nn.Conv2d)]
+    width, size = convs[0].in_channels, (model.kernel_size,) * 2
+    widths = [width] * (len(convs) - 1) + [model.rnn.in_channels]
+    return _maximum(model.pool) and all(
+        (conv.in_channels, conv.out_channels, conv.kernel_size) == (width, target, size)
+        for conv, target in zip(convs, widths, strict=True)
+    )
 
 
 def encodes_plainly(model: "Classifier") -> bool:

@@ -1,5 +1,7 @@
 """Kernels read layers that are as the models make them, and leave all others to the models."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -24,6 +26,17 @@ class _Other(nn.Conv2d):
 def _replace(index, layer):
     def change(stack):
         stack[index] = layer
+
+    return change
+
+
+def _resized(*widths, size=3):
+    """Another decoder, which may have other widths and another size of kernel than the model's."""
+    made = {"padding": size // 2, "padding_mode": "circular"}
+    first, last = (nn.Conv2d(*pair, size, **made) for pair in pairwise(widths))
+
+    def change(model):
+        model.decoder = nn.Sequential(first, nn.ReLU(), last)
 
     return change
 
@@ -74,6 +87,25 @@ def test_a_changed_decoder_is_called(name):
     assert _fused_rotation.fits(model, video)
     CHANGES[name](model.decoder)
     assert not _fused_rotation.fits(model, video)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_resized(16, 24, 1), _resized(16, 8, 1), _resized(16, 16, 2), _resized(16, 16, 1, size=5)],
+)
+def test_a_decoder_of_another_shape_is_called(change):
+    """Kernels share buffers between layers, so another width or halo would be read amiss."""
+    model = _forecaster(MOVING)
+    _resized(16, 16, 1)(model)
+    assert _fits(model) == (True,) * 3
+    change(model)
+    assert _fits(model) == (False,) * 3
+
+
+def test_a_decoder_of_two_sizes_is_called():
+    model = _forecaster(MOVING)
+    model.decoder[0] = _circular(5)
+    assert _fits(model) == (False,) * 3
 
 
 def test_a_changed_pool_is_called():
