@@ -176,7 +176,8 @@ def _forecast_backward(
     halo: Tensor | None = None
     for t in reversed(range(1, times)):  # G of state t + 1, to stand beside state t
         slot, index = (t - 2) % several, t - times + len(readouts)
-        pool = _step.Pool(grad_readouts[index], args[index], at[t + ahead]) if index >= 0 else None
+        to = at[t + 1] if ahead else None
+        pool = _step.Pool(grad_readouts[index], args[index], to) if index >= 0 else None
         image = patches[t].unflatten(1, canvas)
         grad_columns += _comoving.retreat(
             halo, adjoint, pool, bits[t - 1], at[t], image, ring[slot]

@@ -138,3 +138,23 @@ def test_states_are_kept_for_gradients_alone(monkeypatch: pytest.MonkeyPatch) ->
     model.decoder[0].bias.requires_grad_()
     _fused.forecast(model, video, 1)
     assert kept == [True, False, False, True]
+
+
+@pytest.mark.parametrize("frozen", ["rnn", "decoder", "decoder.0.weight"])
+def test_frozen_parameters_leave_the_other_gradients(frozen: str) -> None:
+    model = fernn.Forecaster(
+        flow=fernn.Translation(velocities=[(0, 0), (1, 1)]), hidden_channels=8, decoder_layers=1
+    ).to(DEVICE)
+    video = torch.rand(1, 2, 1, 3, 4, device=DEVICE)
+
+    def gradients() -> dict[str, torch.Tensor]:
+        model.zero_grad()
+        _fused.forecast(model, video, 2).square().mean().backward()
+        return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+    want = gradients()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not name.startswith(frozen))
+    got = gradients()
+    assert got.keys() == {name for name in want if not name.startswith(frozen)}
+    assert all(same(got[name], want[name]) for name in got)
