@@ -46,22 +46,43 @@ sys.exit(_comoving._hopper is not None)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize(("version", "taken"), [("3.6.1", True), ("3.7.0", False), ("3", False)])
-def test_hopper_kernel_runs_in_the_triton_that_it_was_tested_with(
-    version: str, taken: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("version", "hip", "rows", "taken"),
+    [
+        ("3.6.1", None, 8, True),
+        ("3.6.1", None, 2, True),
+        ("3.6.1", None, 1, False),
+        ("3.6.1", "7.0", 8, False),
+        ("3.7.0", None, 8, False),
+        ("3", None, 8, False),
+    ],
+)
+def test_hopper_kernel_runs_where_it_was_tested(
+    version: str, hip: str | None, rows: int, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("triton")
     hopper = pytest.importorskip("fernn.ops.flow_step._hopper")
     monkeypatch.setattr("triton.__version__", version)
+    monkeypatch.setattr("torch.version.hip", hip)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: (9, 0))
     halo = SimpleNamespace(
-        dtype=torch.bfloat16, shape=(2, 64, 10, 10, 128), is_cuda=True, device="cuda"
+        dtype=torch.bfloat16, shape=(2, 64, rows + 2, 10, 128), is_cuda=True, device="cuda"
     )
     weight, patches, new = (
         torch.empty(shape, device="meta")
-        for shape in [(128, 128, 3, 3), (64, 8, 8, 16), (2, 64, 10, 10, 128)]
+        for shape in [(128, 128, 3, 3), (64, rows, 8, 16), (2, 64, rows + 2, 10, 128)]
     )
     assert hopper.fits(halo, weight, patches, new) == taken
+
+
+def test_hopper_kernel_is_given_views_alone() -> None:
+    """A copy would be filled instead of the buffer, in silence."""
+    pytest.importorskip("triton")
+    hopper = pytest.importorskip("fernn.ops.flow_step._hopper")
+    x = torch.zeros(3, 2, 4, 4, 8)
+    assert hopper._spread(x).data_ptr() == x.data_ptr()
+    with pytest.raises(RuntimeError, match="view"):
+        hopper._spread(x.transpose(0, 1))
 
 
 @pytest.mark.parametrize(

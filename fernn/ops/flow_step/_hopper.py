@@ -38,16 +38,19 @@ def fits(halo: Tensor, weight: Tensor, patches: Tensor, new: Tensor) -> bool:
     """Whether one kernel does the step: whole tiles, whole slabs, half precision, Hopper.
 
     One slice that stands for every ν is convolved elsewhere, once. In other versions of Triton than
-    the one that this kernel was tested with, cuDNN and one pass do the step.
+    the one that this kernel was tested with, cuDNN and one pass do the step. A single row would
+    be its own neighbour on both sides, and a tile is copied to one of them.
     """
-    (channels, source, ky, kx), (slices, batch, _, width, _) = weight.shape, new.shape
+    (channels, source, ky, kx), (slices, batch, height, width, _) = weight.shape, new.shape
     return (
         triton.__version__.startswith(f"{_TESTED}.")
+        and torch.version.hip is None  # some of AMD's devices count as 9.0 too
         and halo.dtype in (torch.float16, torch.bfloat16)
         and channels == _CHANNELS
         and source % _SLAB == 0
         and ky == kx == 3
         and patches.shape[-1] == _PATCH
+        and height - 2 > 1
         and (width - 2) % _ROW == 0
         and batch % _ALIKE == 0
         and batch * slices >= _IMAGES
@@ -146,8 +149,11 @@ def _words(bits: Tensor) -> Tensor:
 
 
 def _spread(x: Tensor) -> Tensor:
-    """[V, B, H, W, C] → [H, W, V·B, C]: a tile has neighbouring columns one behind the other."""
-    return x.flatten(0, 1).permute(1, 2, 0, 3)
+    """[V, B, H, W, C] → [H, W, V·B, C]: a tile has neighbouring columns one behind the other.
+
+    A view, never a copy: what the kernel writes must be in x.
+    """
+    return x.view(-1, *x.shape[2:]).permute(1, 2, 0, 3)
 
 
 def _described(x: Tensor, box: list[int]) -> TensorDescriptor:
