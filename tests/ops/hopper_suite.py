@@ -8,6 +8,7 @@ import torch
 from tolerances import TOLERANCE, error
 from torch import Tensor
 
+from fernn.ops._launch import index_dtype
 from fernn.ops.flow_step import _comoving, _hopper, _step
 from fernn.ops.flow_step._cudnn import kernel_of
 
@@ -18,6 +19,7 @@ CASES = {
     "eight alike": (9, 8, (12, 8)),
     "broken blocks": (5, 24, (5, 4)),
     "many tiles": (9, 64, (28, 28)),
+    "many velocities, two rows": (300, 8, (2, 4)),
 }
 HALVES = [torch.bfloat16, torch.float16]
 
@@ -67,7 +69,7 @@ def test_advance(
     at, to = shifts(slices, canvas), shifts(slices, canvas)
     state = random(slices, batch, *canvas, 128, dtype=dtype)
     pool = _step.Pool(random(batch, *canvas, 128, dtype=dtype), at.new_empty(0), to)
-    pool = pool._replace(arg=poisoned(pool.value.to(torch.uint8)))
+    pool = pool._replace(arg=poisoned(pool.value.to(index_dtype(slices))))
     got = tuple(poisoned(x) for x in (state, filled(state), _step.empty_bits(state)))
     want = tuple(torch.empty_like(x) for x in got)
     assert _hopper.fits(halo, weight, patches, got[1])
@@ -100,7 +102,8 @@ def test_retreat(
     bits = torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8)
     pool = None
     if readout is not None:
-        arg = torch.randint(0, slices, (batch, *canvas, 128), device="cuda").to(torch.uint8)
+        arg = torch.randint(0, slices, (batch, *canvas, 128), device="cuda")
+        arg = arg.to(index_dtype(slices))
         share = random(batch, *canvas, 128, dtype=dtype)
         pool = _step.Pool(share, arg, to if readout == "ahead" else None)
     got, want = poisoned(halo), torch.empty_like(halo)
@@ -114,6 +117,50 @@ def test_retreat(
     for mine, theirs in zip(got.float(), want.float(), strict=True):  # ν by ν
         assert error(mine, theirs, norm=2) < NEAR
     assert error(columns.float(), expected.float(), norm=2) < NEAR
+
+
+def test_every_run_gives_the_same_bits() -> None:
+    """No sum depends on who comes first: a difference is a buffer that was reused too early."""
+    slices, batch, canvas = 9, 120, (28, 28)  # broken blocks, boxes of eight, many waves
+    halo = filled(random(slices, batch, *canvas, 128))
+    weight = kernel_of(random(128, 128, 3, 3) * 0.05, torch.bfloat16)
+    patches, columns = random(batch, *canvas, 16), random(128, 16)
+    at, to = shifts(slices, canvas), shifts(slices, canvas)
+    h = random(slices, batch, *canvas, 128)
+    share, arg = random(batch, *canvas, 128), torch.randint(0, slices, (batch, *canvas, 128))
+    pool = _step.Pool(share, arg.to("cuda", torch.uint8), to)
+    first: list[Tensor] = []
+    for _ in range(20):
+        state, new, back = torch.empty_like(h), torch.empty_like(halo), torch.empty_like(halo)
+        bits = _step.empty_bits(state)
+        _comoving.advance(halo, weight, patches, columns, at, state, new, bits)
+        sums = _comoving.retreat(halo, weight, pool, bits, at, patches, back)
+        made = [state, new, bits, back, sums]
+        first = first or made
+        assert all(torch.equal(a, b) for a, b in zip(made, first, strict=True))
+
+
+def test_more_values_than_32_bits_count() -> None:
+    """The last images of a large batch are those of a small one; needs 40 GB."""
+    slices, batch, part, canvas = 25, 1024, 64, (28, 28)
+    assert slices * batch * canvas[0] * canvas[1] * 128 > 2**31
+    h = random(slices, part, *canvas, 128)
+    weight = kernel_of(random(128, 128, 3, 3) * 0.05, torch.bfloat16)
+    small, columns, at = random(part, *canvas, 16), random(128, 16), shifts(slices, canvas)
+    share, arg = random(part, *canvas, 128), torch.randint(0, slices, (part, *canvas, 128))
+    arg = arg.to("cuda", torch.uint8)
+    made = []
+    for copies in (1, batch // part):  # the same samples again and again
+        again = 1, copies, 1, 1, 1
+        state, halo = torch.empty_like(h).repeat(again), filled(h.repeat(again))
+        bits, new, patches = _step.empty_bits(state), poisoned(halo), small.repeat(again[1:])
+        _comoving.advance(halo, weight, patches, columns, at, state, new, bits)
+        back = halo  # what was read forward is not needed any more
+        pool = _step.Pool(*(x.repeat(again[1:]) for x in (share, arg)), at)
+        _comoving.retreat(new, weight, pool, bits, at, patches, back)
+        made.append((state, new, bits, back))
+    for few, many in zip(*made, strict=True):
+        assert all(torch.equal(few, some) for some in many.split(part, 1))
 
 
 def test_kernel_leaves_the_rest_to_others() -> None:
