@@ -31,7 +31,8 @@ _TESTED = "3.6"  # of Triton: its Gluon is experimental, and another one may mea
 _IMAGES, _ROW, _SLAB, _BLOCK = 64, 4, 64, 32
 _CHANNELS, _PATCH, _ALIKE = 128, 16, 8
 _REGISTERS = 168  # of every thread at first, three groups of four warps sharing 504
-_FORWARD, _BACK = (208, 96), (224, 56)  # later, of those who multiply and of the others
+# Later, of the second group that multiplies and of the others; the first has the rest, 200 or 224.
+_FORWARD, _BACK = (208, 96), (224, 56)
 
 
 def fits(halo: Tensor, weight: Tensor, patches: Tensor, new: Tensor) -> bool:
