@@ -99,7 +99,7 @@ def print_all(record: Path | None = None) -> int:
         table.add_row(
             result.case.flow_name,
             result.case.model_name,
-            *(f"{value:.1e}" if value else "0" for value in numbers.values()),
+            *map(_error, numbers.values()),
             _coloured(verdict),
         )
     if record is not None:
@@ -135,7 +135,7 @@ def print_pretrained(record: Path | None = None) -> int:
         table.add_row(
             result.name,
             repr(result.states.flow),
-            *(f"{value:.1e}" if value else "0" for value in numbers),
+            *map(_error, numbers),
             ", ".join(_coloured(report.verdict) for report in (result.states, result.forecast)),
         )
     if record is not None:
@@ -147,6 +147,10 @@ def print_pretrained(record: Path | None = None) -> int:
     )
     _print_verdict(wrong)
     return wrong
+
+
+def _error(value: float) -> str:
+    return f"{value:.1e}" if value else "0"
 
 
 def _coloured(verdict: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -38,7 +39,7 @@ class Verified:
         found = (self.states.verdict, self.float32.verdict, self.forecast.verdict)
         return found == (states, states, forecast)
 
-    def row(self) -> dict[str, object]:
+    def row(self) -> dict[str, Any]:
         """The line of the table."""
         return {
             "name": self.name,
@@ -67,7 +68,8 @@ def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
         recipe, moves = from_json(record["recipe"]), len(model.flow) > 1
         flow = model.flow if moves else recipe.data.test_flow
         closed = _closed(flow)
-        whole = Forecaster(**model.config | {"flow": closed}) if moves else model  # type: ignore[arg-type]
+        config: dict[str, Any] = {**model.config, "flow": closed}
+        whole = Forecaster(**config) if moves else model
         whole.load_state_dict(model.state_dict())
         video = sample_video(flow, steps=STEPS, canvas=canvas(recipe))
         small = sample_video(closed, steps=STEPS)

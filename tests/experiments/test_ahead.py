@@ -111,7 +111,8 @@ def test_a_run_goes_on_with_another_kind_of_step(first, tiny, tmp_path, monkeypa
         torch.testing.assert_close(one[name], other[name], rtol=1e-9, atol=1e-9)
 
 
-def test_graphed_runs_its_work_as_it_is_on_a_cpu():
+def _work():
+    """A weight, and passes that leave a gradient in it."""
     weight = torch.nn.Parameter(torch.ones(2))
 
     def work(part, share):
@@ -119,6 +120,11 @@ def test_graphed_runs_its_work_as_it_is_on_a_cpu():
         loss.backward()
         return loss.detach()
 
+    return weight, work
+
+
+def test_graphed_runs_its_work_as_it_is_on_a_cpu():
+    weight, work = _work()
     graphed = graph.Graphed(work, [weight], pytest.fail, enabled=False)
     part = Batch(torch.ones(2), torch.zeros(1), torch.zeros(1))
     for _ in range(5):
@@ -138,13 +144,7 @@ def test_graphed_replays_what_it_recorded(monkeypatch):
         return lambda: result.copy_(work()), result
 
     monkeypatch.setattr(graph, "capture", capture)
-    weight = torch.nn.Parameter(torch.ones(2))
-
-    def work(part, share):
-        loss = (part.frames * weight).sum() * share
-        loss.backward()
-        return loss.detach()
-
+    weight, work = _work()
     graphed = graph.Graphed(work, [weight], said.append, enabled=True)
     labels = torch.zeros(1), torch.zeros(1)
     for index in range(1, 8):

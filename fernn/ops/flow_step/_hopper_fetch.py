@@ -6,7 +6,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
-# Names that changed after Triton 3.6.
+# Names that changed after Triton 3.6, the one that the kernel runs with; newer ones only import it.
 _get = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 _memory = gl.shared_memory_descriptor
 view = _memory._reinterpret if hasattr(_memory, "_reinterpret") else _memory.reinterpret

@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from fernn.ops.flow_step._hopper_fetch import corner, fetch, view
 
-# Names that changed after Triton 3.6.
+# Names that changed after Triton 3.6, the one that the kernel runs with; newer ones only import it.
 _put = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
 _together = gl.thread_barrier if hasattr(gl, "thread_barrier") else gl.barrier
 
