@@ -1,7 +1,7 @@
 """The GPU record as Markdown tables: `python -m benchmarks.report [FILE]`.
 
-A run that was cut lacks rows and sections. They are those of the newest record that has them, and
-the text says so; a ratio is always one of two forms in one run.
+What a run lacks, since it was cut or timed apart, is that of the newest record which has it, and the
+text says so; a ratio is always one of two forms in one run.
 """
 
 import argparse
@@ -13,26 +13,26 @@ _SECTIONS = {"training_losses": "the losses of training", "streaming": "one fram
 
 
 def load(path: Path = RECORD) -> dict:
-    """A record, and what it lacks from the newest of those before it that has it.
+    """A record, and what it lacks from the newest of those beside it that has it.
 
-    Those lie beside it, `gpu-*.json` beside `gpu.json`; `earlier` holds the record of each part
-    that is not its own.
+    Those are `gpu-*.json` beside `gpu.json`; `others` holds the record of each part that is not its
+    own.
     """
     record = json.loads(path.read_text(encoding="utf-8"))
     paths = path.parent.glob(f"{path.stem}-*.json")
-    before = [json.loads(p.read_text(encoding="utf-8")) for p in paths]
-    earlier: dict[str, dict] = {}
-    for other in sorted(before, key=lambda r: r["environment"]["date"], reverse=True):
+    beside = [json.loads(p.read_text(encoding="utf-8")) for p in paths]
+    others: dict[str, dict] = {}
+    for other in sorted(beside, key=lambda r: r["environment"]["date"], reverse=True):
         for have, found in ((record["rows"], other["rows"]), (record, other)):
             lacking = {name: part for name, part in found.items() if name not in have}
             have.update(lacking)
-            earlier.update(dict.fromkeys(lacking, other))
-    return record | {"earlier": earlier}
+            others.update(dict.fromkeys(lacking, other))
+    return record | {"others": others}
 
 
 def origin(record: dict, part: str) -> dict:
     """The record that a row or a section is of."""
-    return record.get("earlier", {}).get(part, record)
+    return record.get("others", {}).get(part, record)
 
 
 def table(record: dict) -> str:
@@ -72,7 +72,7 @@ def table(record: dict) -> str:
         lines += [f"No ratio for {name}: {reason}." for reason in row["refusals"]]
     if "training_losses" in record:  # records of old have none
         lines.append(training(record))
-    return "\n".join([*lines, *_earlier(record, *record["rows"], "training_losses")])
+    return "\n".join([*lines, *_others(record, *record["rows"], "training_losses")])
 
 
 def training(record: dict) -> str:
@@ -117,7 +117,7 @@ def goals(record: dict) -> str:
             f"{ours['peak_gib']:.1f} GiB" + _goal(memory, "{:g}"),
         ]
         lines.append(_line([name, *cells]))
-    return "\n".join([*lines, "", f"{_run(record)}.", *_earlier(record, *GOALS)])
+    return "\n".join([*lines, "", f"{_run(record)}.", *_others(record, *GOALS)])
 
 
 def _goal(value: float | None, form: str) -> str:
@@ -134,7 +134,7 @@ def streaming(record: dict) -> str:
         times = [f"{measured[form + suffix]['median_us']:,.0f} µs" for form in forms]
         ratios = [_ratio(measured, f"times_{form}{suffix}") for form in forms[:2]]
         lines.append(_line([name, *times, *ratios]))
-    notes = _earlier(record, "streaming")
+    notes = _others(record, "streaming")
     notes += [f"No ratio: {reason}." for reason in measured["refusals"]]
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
@@ -150,13 +150,13 @@ def _run(record: dict) -> str:
     )
 
 
-def _earlier(record: dict, *parts: str) -> list[str]:
+def _others(record: dict, *parts: str) -> list[str]:
     """Which of these rows and sections are not of the record itself, a line for each run."""
     names: dict[str, list[str]] = {}
     for part in parts:
         if (other := origin(record, part)) is not record:
             names.setdefault(_run(other), []).append(_SECTIONS.get(part, part))
-    return [f"From an earlier run ({run}): {'; '.join(of)}." for run, of in names.items()]
+    return [f"From another run ({run}): {'; '.join(of)}." for run, of in names.items()]
 
 
 def _rate(form: dict) -> float:

@@ -1,7 +1,8 @@
-"""Time every row in one run: `python -m benchmarks.gpu [--out DIRECTORY] [--rows NAME …]`.
+"""Time everything in one run: `python -m benchmarks.gpu [--out FILE] [--parts NAME …]`.
 
 The floor of a row is its arithmetic over the rate of an 8192³ bfloat16 product measured in the same
-run. The record goes to `gpu.json`, and `python -m benchmarks.report` prints it.
+run. The record goes to `gpu.json`, and `python -m benchmarks.report` prints it; parts of it that
+were timed apart go to files beside it, `gpu-*.json`.
 """
 
 import argparse
@@ -21,15 +22,22 @@ from benchmarks.gpu import (
     translation,
     velocities,
 )
+from benchmarks.report import RECORD
 from fernn.experiments import records
 
 ROWS = {**translation.ROWS, **rotation.ROWS, **clips.ROWS, **mixing.ROWS}
+SECTIONS = {
+    "streaming": streaming.run,
+    "velocities": velocities.run,
+    "training_losses": translation.curves,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "results")
-    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--out", type=Path, default=RECORD)
+    parts = [*ROWS, *SECTIONS]
+    parser.add_argument("--parts", nargs="+", default=parts, choices=parts)
     arguments = parser.parse_args()
     start, rate = time.perf_counter(), timing.matmul_rate()
     print(f"8192³ bfloat16 product: {rate / 1e12:.0f} TFLOP/s", flush=True)
@@ -50,19 +58,17 @@ def main() -> None:
         """What is measured is kept, whatever happens to the rest."""
         print(f"{time.perf_counter() - start:.0f} s: {list(part)}, {list(rows)[-1:]}", flush=True)
         record.update(part, seconds=time.perf_counter() - start)
-        records.write(arguments.out / "gpu.json", record)
+        records.write(arguments.out, record)
 
-    for name in arguments.rows:
+    for name in [name for name in ROWS if name in arguments.parts]:
         try:
             rows[name] = row.run(ROWS[name], rate, rows)
         except (RuntimeError, KeyError) as error:  # a row that fails is told, the others are timed
             failed[name] = f"{type(error).__name__}: {error}"
             traceback.print_exc()
         keep({"rows": rows, "failed": failed})
-    keep({"streaming": streaming.run()})
-    keep({"velocities": velocities.run()})
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False, benchmark=False):
-        keep({"training_losses": translation.curves()})
+    for name in [name for name in SECTIONS if name in arguments.parts]:
+        keep({name: SECTIONS[name]()})
 
 
 if __name__ == "__main__":

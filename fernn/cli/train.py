@@ -19,7 +19,10 @@ _STOPPED = 130  # what a shell reports of a program that Ctrl-C ended
 
 # What `train` and `reproduce` both take.
 _Scale = Annotated[
-    str, typer.Option(help="paper, as published; short, ten epochs; quick, a small task for a CPU.")
+    str,
+    typer.Option(
+        help="paper, as published; short, ten epochs (clips fifty); quick, a small task for a CPU."
+    ),
 ]
 _Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 _Devices = Annotated[int, typer.Option(help="How many share every batch, on each machine.", min=1)]

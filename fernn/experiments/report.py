@@ -132,8 +132,8 @@ def _lead(results: Results) -> str:
     if not results.found:
         return f"No finished run yet. fernn {fernn.__version__}, {now}."
     scale = (
-        "paper: as published; short: ten epochs of the same model, at another rate; quick: a "
-        "smaller task, with a smaller model, fewer sequences and fewer velocities"
+        "paper: as published; short: ten epochs (clips fifty) of the same model, at another rate; "
+        "quick: a smaller task, with a smaller model, fewer sequences and fewer velocities"
     )
     return html.escape(
         f"{len(results.found)} finished runs of {recipes} recipes ({counted}), beside the numbers "

@@ -123,7 +123,7 @@ def test_report_prints_the_record_and_what_was_refused() -> None:
 
 
 def test_what_a_record_lacks_is_of_the_newest_before_it_that_has_it(tmp_path: Path) -> None:
-    whole = {name: part for name, part in report.load().items() if name != "earlier"}
+    whole = {name: part for name, part in report.load().items() if name != "others"}
 
     def write(name: str, hour: int, lacks: tuple[str, ...] = ()) -> dict:
         record = copy.deepcopy(whole)
@@ -147,8 +147,8 @@ def test_what_a_record_lacks_is_of_the_newest_before_it_that_has_it(tmp_path: Pa
     assert f"{run}): {mixing}; the losses of training." in report.table(record)
     assert f"{run}): {mixing}." in report.goals(record)
     assert "commit gpu-b" in report.streaming(record)
-    assert report.load(tmp_path / "gpu-a.json") == middle | {"earlier": {}}
-    assert "earlier run" not in report.table(newest)
+    assert report.load(tmp_path / "gpu-a.json") == middle | {"others": {}}
+    assert "another run" not in report.table(newest)
 
 
 def test_rotation_rows_count_their_arithmetic_and_follow_their_rival() -> None:

@@ -190,8 +190,13 @@ def _without_graphs(monkeypatch):
 
 
 def _wide(tiny):
-    """Channels that the GPU's own kernels take."""
-    return tiny.but(options={"hidden_channels": 8, "decoder_layers": 1})
+    """Channels that the GPU's own kernels take, and validations enough for a graph of them."""
+    return _validated(tiny.but(options={"hidden_channels": 8, "decoder_layers": 1}))
+
+
+def _validated(tiny):
+    """Two whole batches a validation: four of them in two epochs."""
+    return tiny.but(data={"val_size": 8})
 
 
 @pytest.mark.gpu
@@ -265,6 +270,7 @@ def test_what_cannot_be_recorded_runs_as_it_is(tiny, tmp_path, monkeypatch):
         assert loss.item() >= 0
         return loss
 
+    tiny = _validated(tiny)
     plain = _run(tiny, tmp_path / "plain", device="cuda", precision="64-true")
     monkeypatch.setattr(objective, "loss", waiting)
     run = _run(tiny, tmp_path / "waiting", device="cuda", precision="64-true")

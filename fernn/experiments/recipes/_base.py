@@ -171,7 +171,7 @@ class Recipe:
     def at(self, scale: str) -> "Recipe":
         """This recipe, made at scale "paper", at another one.
 
-        - "short": ten epochs on a cosine schedule, the same model;
+        - "short": ten epochs, of clips fifty, on a cosine schedule, the same model;
         - "quick": a small model on few sequences, for minutes on a processor without a GPU.
         """
         _check.choice("scale", scale, SCALES)
