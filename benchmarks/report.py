@@ -1,7 +1,7 @@
 """The GPU record as Markdown tables: `python -m benchmarks.report [FILE]`.
 
-What a run lacks, since it was cut or timed apart, is that of the newest record which has it, and the
-text says so; a ratio is always one of two forms in one run.
+What a run lacks, since it was cut or timed apart, is of the newest record that has it, and the text
+says so; a ratio is always one of two forms in one run.
 """
 
 import argparse

@@ -135,6 +135,22 @@ def test_short_keeps_the_model():
         recipe.at("long")
 
 
+@pytest.mark.parametrize(
+    ("name", "epochs", "rate", "clip"),
+    [
+        ("table1/translation/fernn-v2", 10, 1e-3, 1.0),  # the paper's own clip
+        ("table1/rotation/fernn-v4", 10, 5e-4, 0.1),  # a quarter of the batch
+        ("table2/actions/fernn-v2", 50, 3e-4, None),
+        ("runtime/v3", 1, 1e-3, 1.0),
+    ],
+)
+def test_short_trains_faster_on_a_schedule(name, epochs, rate, clip):
+    training = find(name, "short").training
+    assert (training.epochs, training.clip) == (epochs, clip)
+    assert training.learning_rate == pytest.approx(rate)
+    assert (training.schedule, training.warmup) == ("cosine", 0.05)
+
+
 @functools.cache
 def _archive(size=32):
     """Clips of noise, as many of each class in every split."""
