@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DATASETS = {"translation": "Translating MNIST, V^T_2", "rotation": "Rotating MNIST, V^R_4"}
 LENGTH = 60  # frames beyond those observed, in Figures 4 and 13
+_NAME = 0.1  # of the height of a plot, for each name in its legend
 
 Line = tuple[list[float], list[float]]
 
@@ -156,6 +157,9 @@ def _lines(
         if also is not None:
             also(axes)
         tidy(axes)
+        low, high = axes.get_ylim()
+        names = len(axes.get_legend_handles_labels()[1])
+        axes.set_ylim(low, high * (high / low) ** (_NAME * names))  # room for the legend
         axes.legend(frameon=False, fontsize=8)
 
     shown = paint if any(lines.values()) else None
