@@ -3,9 +3,6 @@
 It goes beside the record, as `velocities.png` and `velocities.svg`.
 """
 
-import argparse
-from pathlib import Path
-
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -57,9 +54,7 @@ def velocities(record: dict) -> Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("record", nargs="?", type=Path, default=report.RECORD)
-    path = parser.parse_args().record
+    path = report.asked(__doc__.splitlines()[0])
     figure = velocities(report.load(path))
     with matplotlib.rc_context({"svg.hashsalt": "fernn"}):  # the same record gives the same file
         figure.savefig(path.parent / "velocities.svg", metadata={"Date": None})

@@ -41,11 +41,10 @@ def table(record: dict) -> str:
         "Training step",
         "Published, TF32",
         "Published, autocast",
-        "Ours",
-        "× TF32",
-        "× autocast",
+        "Ours, from Python",
+        "Ours, graph",
     ]
-    head += ["of the floor", "peak memory"]
+    head += ["× TF32", "× autocast", "of the floor", "peak memory"]
     lines = [_line(head), _line(["---"] * len(head))]
     for name, row in record["rows"].items():
         ours = max(row["ours_python"], row["ours_graph"], key=_rate)
@@ -55,7 +54,8 @@ def table(record: dict) -> str:
                     name,
                     _speed(row["published_tf32"]),
                     _speed(row["published_autocast"]),
-                    _speed(ours),
+                    _speed(row["ours_python"]),
+                    _speed(row["ours_graph"]),
                     _ratio(row, "times_published_tf32"),
                     _ratio(row, "times_published_autocast"),
                     f"{row['fraction_of_floor']:.0%}",
@@ -176,10 +176,28 @@ def _line(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def asked(description: str) -> Path:
+    """The record that a command line names, or the one that is kept; of rows, or it is refused."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "record",
+        nargs="?",
+        type=Path,
+        default=RECORD,
+        help="what `python -m benchmarks.gpu` wrote; benchmarks/results/gpu.json if not given",
+    )
+    path = parser.parse_args().record
+    try:
+        found = "rows" in json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        parser.error(f"{path} cannot be read: {error}")
+    if not found:
+        parser.error(f"{path} is no record of `python -m benchmarks.gpu`: it has no rows.")
+    return path
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("record", nargs="?", type=Path, default=RECORD)
-    record = load(parser.parse_args().record)
+    record = load(asked(__doc__.splitlines()[0]))
     print(table(record))
     if "streaming" in record:  # records of old have none
         print("\n" + streaming(record))

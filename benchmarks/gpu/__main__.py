@@ -35,10 +35,20 @@ SECTIONS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=RECORD)
+    kept = "the record to write; benchmarks/results/gpu.json if not given"
+    parser.add_argument("--out", type=Path, default=RECORD, help=kept)
     parts = [*ROWS, *SECTIONS]
-    parser.add_argument("--parts", nargs="+", default=parts, choices=parts)
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        default=parts,
+        choices=parts,
+        metavar="NAME",
+        help=f"what to time, all if not given: {'; '.join(parts)}",
+    )
     arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        parser.error("this benchmark times a CUDA device and torch sees none here.")
     start, rate = time.perf_counter(), timing.matmul_rate()
     print(f"8192³ bfloat16 product: {rate / 1e12:.0f} TFLOP/s", flush=True)
     device = torch.cuda.get_device_properties(0)

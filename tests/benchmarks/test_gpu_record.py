@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import report
+from benchmarks import plot, report
+from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import guard, rotation, row, translation
 
 FORMS = ("published_tf32", "published_autocast")
@@ -109,11 +110,32 @@ def test_report_says_how_near_training_ends() -> None:
     assert "two draws" not in report.table(record)
 
 
+def test_commands_say_what_they_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, no traceback: without a GPU, without the file, with a record of something else."""
+    other = tmp_path / "other.json"
+    other.write_text("{}", encoding="utf-8")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for main, arguments, reason in (
+        (command.main, [], "times a CUDA device and torch sees none"),
+        (report.main, [str(tmp_path / "none.json")], "none.json cannot be read"),
+        (plot.main, [str(other)], "it has no rows"),
+    ):
+        monkeypatch.setattr("sys.argv", ["command", *arguments])
+        with pytest.raises(SystemExit):
+            main()
+        assert reason in capsys.readouterr().err
+
+
 def test_report_prints_the_record_and_what_was_refused() -> None:
     record = report.load()
     table = report.table(record)
     assert all(f"| {name} |" in table for name in record["rows"])
     assert record["gpu"] in table
+    grnn = record["rows"]["G-RNN"]
+    for form in ("ours_python", "ours_graph"):  # as the published form is launched, and faster
+        assert f"| {grnn[form]['sequences_per_second']:,.0f} (128) |" in table
     refused = copy.deepcopy(record)
     refusing = refused["rows"]["G-RNN"]
     del refusing["times_published_tf32"]
