@@ -112,8 +112,12 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
 
 
 def _missing_seeds(rows: Sequence[Row]) -> list[str]:
-    """Which seeds the measured rows lack; said once where it is the same for all of them."""
-    lacks = [(row.data["model"], tuple(row.data["missing_seeds"])) for row in rows if row.data["n"]]
+    """Which seeds the measured rows lack; said once where it is the same for all of them.
+
+    A changed recipe lacks none, and says nothing about the others.
+    """
+    plain = [row.data for row in rows if row.data["n"] and not row.data["changes"]]
+    lacks = [(data["model"], tuple(data["missing_seeds"])) for data in plain]
     alike = len(lacks) > 1 and len({seeds for _, seeds in lacks}) == 1
     said = [("", seeds) for _, seeds in lacks[:1]] if alike else [(f"{m}: ", s) for m, s in lacks]
     return [f"{who}no seed {', '.join(map(str, seeds))}" for who, seeds in said if seeds]

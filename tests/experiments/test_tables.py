@@ -286,6 +286,11 @@ def test_a_ratio_stays_in_its_row_and_missing_seeds_are_named_below(tmp_path):
     write_run(tmp_path, GRNN, metrics=forecast_metrics(GRNN))
     table = tables.table("1", results.load(tmp_path)).folded()
     assert [note for note in table.notes if "no seed" in note] == ["no seed 1, 2, 3, 4"]
+    longer = changed(find(GRNN, "short"), ["training.epochs=99"])
+    write_run(tmp_path, GRNN, recipe=longer, metrics=forecast_metrics(GRNN))
+    table = tables.table("1", results.load(tmp_path)).folded()
+    assert cells(table, "G-RNN, training.epochs=99")["seeds"] == "1 of 1"
+    assert [note for note in table.notes if "no seed" in note] == ["no seed 1, 2, 3, 4"]
     write_run(tmp_path, GRNN, seed=1, metrics=forecast_metrics(GRNN))
     table = tables.table("1", results.load(tmp_path)).folded()
     assert [note for note in table.notes if "no seed" in note] == [
