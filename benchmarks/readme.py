@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks import report
+from benchmarks import left, report
 from fernn._files import written_whole
 from fernn.experiments import results, tables
 from fernn.experiments.numerals import duration
@@ -136,7 +136,7 @@ def lengths(found: results.Results) -> str:
 
 
 def trained(found: results.Results) -> str:
-    """Table 1 from the runs at the scales of the paper's models: what there is, what is not yet."""
+    """Table 1 from the runs at the scales of the paper's models."""
     larger = _larger(found)
     rows = [row for table in tables.by_scale("1", larger) for row in table.rows]
     have = [row for row in rows if row.trained]
@@ -153,13 +153,6 @@ def trained(found: results.Results) -> str:
         seconds = row.data["wall_seconds"]
         cells += ["–" if seconds is None else duration(seconds)]
         lines.append("| " + " | ".join(cells) + " |")
-    plain = [row for row in rows if not row.data["changes"]]
-    done = {row.data["recipe"] for row in plain if row.trained}
-    absent = {row.data["recipe"]: row for row in plain if row.data["recipe"] not in done}
-    lines += [""] * bool(have and absent)
-    for name, row in absent.items():
-        other = ", published readout" if f"{name}-transported" in done else ""
-        lines.append(f"- Not trained yet: {row.section}, {row.data['model']}{other} (`{name}`)")
     shown = {row.data["recipe"] for row in have}
     runs = [r for r in (*larger.found, *larger.changed) if r.name in shown]
     origins = dict.fromkeys(_origin(r.record["environment"]) for r in runs)
@@ -172,6 +165,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
         "verification": ("results/verification.json", verification),
         "results": ("results", trained),
         "lengths": ("results", lengths),
+        "left": ("benchmarks/results/left.json", left.table),
         "pretrained": ("results/pretrained-verification.json", pretrained),
         "speed": ("benchmarks/results/gpu.json", report.table),
         "streaming": ("benchmarks/results/gpu.json", report.streaming),

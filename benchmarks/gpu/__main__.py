@@ -14,6 +14,7 @@ import torch
 
 from benchmarks.gpu import (
     clips,
+    losses,
     mixing,
     rotation,
     row,
@@ -29,7 +30,7 @@ ROWS = {**translation.ROWS, **rotation.ROWS, **clips.ROWS, **mixing.ROWS}
 SECTIONS = {
     "streaming": streaming.run,
     "velocities": velocities.run,
-    "training_losses": translation.curves,
+    "training_losses": losses.run,
 }
 
 

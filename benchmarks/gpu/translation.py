@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.gpu.row import Row
-from benchmarks.gpu.timing import precision
 from benchmarks.published import PublishedForecaster
 from fernn import Forecaster, Translation
 
@@ -73,29 +72,3 @@ ROWS = {
     "FERNN-V^T_1": _row(1, 128, (287.0, None)),
     "G-RNN": _row(0, 128, (1148.0, None)),
 }
-
-
-@torch.backends.cudnn.flags(enabled=True, allow_tf32=False, benchmark=False)
-def curves(radius: int = 1, batch: int = 32, steps: int = 60) -> dict[str, list[float]]:
-    """Losses of a short training run, published in float32 and ours in bfloat16, for two seeds.
-
-    A step sees fresh videos, the same for every run; a seed draws the weights.
-    """
-    losses: dict[str, list[float]] = {}
-    batches = [videos(batch, seed=index) for index in range(steps)]
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        model = forecaster(radius)
-        for form, autocast in ((PublishedForecaster.of(model), False), (model, True)):
-            adam = torch.optim.Adam(form.parameters(), 1e-3)
-            run = []
-            for past, future in batches:
-                with precision(autocast):
-                    loss = forecast_loss(form, past, future)
-                adam.zero_grad()
-                loss.backward()
-                adam.step()
-                run.append(loss.detach())
-            name = "ours, bfloat16" if autocast else "published, float32"
-            losses[f"{name}, seed {seed}"] = torch.stack(run).tolist()
-    return losses

@@ -45,7 +45,7 @@ COLUMNS: tuple[str, ...] = (
     "hardware",
 )
 _METRICS = {paper.MSE: "test_mse", paper.ACCURACY: "accuracy"}
-_LABELLED = 36  # characters of changes in a label; all of them are in a note then
+_LABELLED = 48  # characters of changes in a label; all of them are in a note then
 
 
 def table(key: str, results: Results, *, scale: str | None = None) -> Table:

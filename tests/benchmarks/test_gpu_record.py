@@ -100,10 +100,11 @@ def test_a_row_is_refused_where_its_rival_is_slower_than_known(
 def test_report_says_how_near_training_ends() -> None:
     losses = {"published, float32": (1.0, 1.1), "ours, bfloat16": (1.01, 1.1)}
     curves = {f"{f}, seed {i}": [2.0, ends[i]] for f, ends in losses.items() for i in (0, 1)}
-    line = report.training({"training_losses": curves})
-    assert "After 2 steps" in line
-    assert "differ by 1.00% at most from the same weights" in line
-    assert "two draws of the weights differ by 10.00%" in line
+    line = report.training({"training_losses": {"losses": curves, "constant": 3.0}})
+    assert "for 2 steps, the last 2 have a mean loss of 1.55e+00 or less" in line
+    assert "where the best constant forecast has 3.00e+00" in line
+    assert "differ by 0.33% at most" in line
+    assert "two draws of the weights differ by 3.33%" in line
     record = report.load()
     assert report.training(record) in report.table(record)
     del record["training_losses"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, forecast_metrics, write_run
 
-from benchmarks import readme
+from benchmarks import left, readme
 from fernn.experiments import records, results
 from fernn.experiments.recipes import find
 
@@ -73,12 +73,11 @@ def test_readme_without_its_section_is_refused():
         readme.render("nothing here")
 
 
-def test_readme_shows_larger_runs_and_names_every_row_that_is_missing(tmp_path):
+def test_readme_shows_larger_runs(tmp_path):
     names = [f"table1/translation/{end}" for end in ("grnn", "fernn-v2-transported")]
-    assert readme.trained(results.load(tmp_path)).count("- Not trained yet: ") == 6
     assert readme.trained(results.load(tmp_path)).startswith("No run at the scales")
     write_run(tmp_path, names[0], scale="quick", metrics=forecast_metrics(names[0], "quick"))
-    assert readme.trained(results.load(tmp_path)).count("- Not trained yet: ") == 6
+    assert readme.trained(results.load(tmp_path)).startswith("No run at the scales")
     environment = ENVIRONMENT | {"torch": "9.9", "dirty": True}
     for name, mse in zip(names, (8.1e-3, 3e-4), strict=True):
         metrics = forecast_metrics(name, mse=mse)
@@ -90,18 +89,11 @@ def test_readme_shows_larger_runs_and_names_every_row_that_is_missing(tmp_path):
         "| Translating MNIST, V^T_2 | FERNN-V^T_2, transported | 1.5e-4 ± 2e-5 | 3.00e-4 | 2.00 "
         "| short, 4 epochs | 1 of 5 | Invented GPU, bf16-mixed | 2.0 h |",
     ]
-    missing = [line.partition(": ")[2] for line in lines if line.startswith("- Not trained yet")]
-    assert len(missing) == 5
-    assert missing[:2] == [
-        "Translating MNIST, V^T_2, FERNN-V^T_1 (`table1/translation/fernn-v1`)",
-        "Translating MNIST, V^T_2, FERNN-V^T_2, published readout (`table1/translation/fernn-v2`)",
-    ]
     assert lines[-1] == "<sub>Invented GPU, torch 9.9, 2000-01-01, commit 0000000 and changes</sub>"
     fewer = find("table1/translation/fernn-v1", "short").but(training={"epochs": 3})
     write_run(tmp_path, fewer.name, recipe=fewer, metrics=metrics, environment=environment)
     shown = readme.trained(results.load(tmp_path))
     assert "| FERNN-V^T_1, training.epochs=3 | – | 3.00e-4 | – |" in shown
-    assert "(`table1/translation/fernn-v1`)" in shown  # as it is, it has not been trained
     again = forecast_metrics(names[0], "paper", mse=8e-3)
     write_run(tmp_path, names[0], scale="paper", metrics=again, environment=environment)
     rows = readme.trained(results.load(tmp_path)).splitlines()[2:6]
@@ -113,7 +105,37 @@ def test_readme_shows_a_run_whose_error_is_not_finite(tmp_path):
     write_run(tmp_path, name, metrics={"test_mse": None}, environment=environment)
     shown = readme.trained(results.load(tmp_path))
     assert "| Rotating MNIST, V^R_4 | G-RNN | 4.0e-3 ± 5e-4 | not finite | – | short" in shown
-    assert shown.count("- Not trained yet: ") == 5
+
+
+def test_readme_names_what_is_left_as_the_records_have_it():
+    done = {(run.scale, run.name) for run in results.load(readme.ROOT / "results").found}
+    families = json.loads(left.LEFT.read_text(encoding="utf-8"))["families"]
+    assert list(families) == list(left.FAMILIES)
+    counted = 0
+    for family, about in families.items():
+        names = [name for name in recipes() if left._belongs(name, left.FAMILIES[family])]
+        assert about["recipes"] == len(names) > 0
+        counted += len(names)
+        for scale in left.SCALES:
+            assert list(about[scale]) == [name for name in names if (scale, name) not in done]
+    elsewhere = [name for name in recipes() if "/kth" in name or name.startswith("runtime/")]
+    assert counted + len(elsewhere) == len(recipes())  # KTH itself is not to be had
+
+
+def test_left_tells_how_long_and_what_it_cannot_tell():
+    families = {
+        "A": {"recipes": 2, "short": {"a": 60.0, "b": 120.0}, "paper": {"a": 3600.0, "b": None}},
+        "B": {"recipes": 3, "short": {}, "paper": {"c": None}},
+        "C": {"recipes": 1, "short": {}, "paper": {}},
+    }
+    assert left.table({"families": families}).splitlines()[2:] == [
+        "| A | all 2, about 3.0 min | all 2, about 60.0 min, 1 of unknown speed |",
+        "| B | – | 1 of 3, of unknown speed |",
+    ]
+    speeds = {"FERNN-V^T_1": 2e12}
+    recipe = find("table1/translation/fernn-v1", "short")
+    assert left._seconds(recipe, 1e9, speeds) == pytest.approx(10 * 54_000 * 1e9 / 2e12)
+    assert left._seconds(find("wrapper/convgru", "short"), 1e9, speeds) is None
 
 
 def test_readme_names_the_frame_of_weights_that_are_not_as_published():
