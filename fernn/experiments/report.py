@@ -172,7 +172,7 @@ def _pictures(
 
 def _without_weights(results: Results) -> list[str]:
     """Why there is no strip and no animation, where records are all that is left of the runs."""
-    if any((result.folder / BEST).is_file() for result in results.found):
+    if any(result.weights for result in results.found):
         return []
     return [
         '<p class="soft">Strips and animations are drawn from the weights of a run. These runs '

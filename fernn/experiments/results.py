@@ -10,7 +10,8 @@ from typing import Any
 
 from fernn.experiments import search
 from fernn.experiments.recipes import SCALES, changes, from_json, recipes
-from fernn.experiments.runs import RECORD, RUNS, read_json
+from fernn.experiments.runs import BEST, RECORD, RUNS, read_json
+from fernn.models._pretrained import pretrained, pretrained_record, weights_path
 
 KTH = "kth"
 _RATE = "training.learning_rate"
@@ -59,6 +60,12 @@ class Result:
         return str(self.metrics.get("dataset", "unknown"))
 
     @property
+    def weights(self) -> Path | None:
+        """Its best weights: beside its record, or in the package where they were published."""
+        kept = self.folder / BEST
+        return kept if kept.is_file() else _published(self.record)
+
+    @property
     def learning_rate(self) -> float:
         return float(self.record["recipe"]["training"]["learning_rate"])
 
@@ -86,6 +93,15 @@ class Result:
         if not isinstance(value, int | float) or not math.isfinite(value):
             return None
         return float(value)
+
+
+def _published(record: dict[str, Any]) -> Path | None:
+    """The weights in the package whose record has all of this one, and what was added to it."""
+    for name in pretrained():
+        about = pretrained_record(name)
+        if all(about.get(key) == value for key, value in record.items()):
+            return weights_path(name)
+    return None
 
 
 @dataclass(frozen=True)

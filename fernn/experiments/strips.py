@@ -85,9 +85,9 @@ def forecast(
 
 
 def weights(run: Result) -> Path:
-    """The file with the weights that a run kept."""
-    path = run.folder / BEST
-    if not path.is_file():
+    """The file with the weights of a run."""
+    path = run.weights
+    if path is None:
         raise FileNotFoundError(
             f"`run` must keep its weights to forecast, got {run.folder} without {BEST}. "
             "Train it again, or copy the file there."

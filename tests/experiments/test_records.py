@@ -10,7 +10,7 @@ from synthetic import ENVIRONMENT, forecast_metrics, write_run
 
 from benchmarks import left, readme
 from fernn.experiments import records, results
-from fernn.experiments.recipes import find
+from fernn.experiments.recipes import find, recipes
 
 
 def test_environment_names_commit_versions_and_hardware():
@@ -107,6 +107,20 @@ def test_readme_shows_a_run_whose_error_is_not_finite(tmp_path):
     assert "| Rotating MNIST, V^R_4 | G-RNN | 4.0e-3 ± 5e-4 | not finite | – | short" in shown
 
 
+def test_a_published_run_finds_its_weights_in_the_package(tmp_path):
+    found = results.load(readme.ROOT / "results" / "short")
+    for name in ("table1/translation/grnn", "table1/rotation/fernn-v4-comoving-transported"):
+        (run,) = found.named(name)
+        assert run.weights is not None
+        about = json.loads(run.weights.with_suffix(".json").read_text(encoding="utf-8"))
+        assert (about["name"], about["metrics"]) == (name, run.metrics)
+        again = results.Result(run.folder, run.record | {"wall_seconds": 1.0})  # another run of it
+        assert again.weights is None
+        kept = results.Result(tmp_path, run.record)
+        (tmp_path / "best.safetensors").touch()
+        assert kept.weights == tmp_path / "best.safetensors"
+
+
 def test_readme_names_what_is_left_as_the_records_have_it():
     done = {(run.scale, run.name) for run in results.load(readme.ROOT / "results").found}
     families = json.loads(left.LEFT.read_text(encoding="utf-8"))["families"]
@@ -129,7 +143,7 @@ def test_left_tells_how_long_and_what_it_cannot_tell():
         "C": {"recipes": 1, "short": {}, "paper": {}},
     }
     assert left.table({"families": families}).splitlines()[2:] == [
-        "| A | all 2, about 3.0 min | all 2, about 60.0 min, 1 of unknown speed |",
+        "| A | all 2, about 3.0 min | all 2, about 1.0 h, 1 of unknown speed |",
         "| B | – | 1 of 3, of unknown speed |",
     ]
     speeds = {"FERNN-V^T_1": 2e12}

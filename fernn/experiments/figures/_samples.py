@@ -15,7 +15,6 @@ from fernn.experiments.figures._models import Model, choose, figure_models, tabl
 from fernn.experiments.figures._panel import Panel
 from fernn.experiments.recipes import from_json
 from fernn.experiments.results import KTH, Result, Results
-from fernn.experiments.runs import BEST
 from fernn.flows import Flow, Translation
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def _is_end(model: Model, part: str) -> bool:
 
 def _kept(models: Sequence[Model], results: Results, scale: str | None) -> Strips:
     """The first seed of each model, among the runs whose weights are there."""
-    kept = Results(tuple(r for r in results.found if (r.folder / BEST).is_file()))
+    kept = Results(tuple(r for r in results.found if r.weights))
     chosen = choose(models, kept, scale)
     runs = {model.label: chosen.runs[model.recipe][0] for model in _few(chosen.models)}
     recorded = {r.name for r in results.found if chosen.scale in (None, r.scale)}
