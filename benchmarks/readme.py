@@ -13,6 +13,7 @@ from benchmarks import left, report
 from fernn._files import written_whole
 from fernn.experiments import results, tables
 from fernn.experiments.numerals import duration
+from fernn.experiments.tabular import RATIO
 from fernn.models import pretrained_record
 
 ROOT = Path(__file__).parent.parent
@@ -136,27 +137,36 @@ def lengths(found: results.Results) -> str:
 
 
 def trained(found: results.Results) -> str:
-    """Table 1 from the runs at the scales of the paper's models."""
+    """Every table that has runs at the scales of the paper's models."""
     larger = _larger(found)
-    rows = [row for table in tables.by_scale("1", larger) for row in table.rows]
-    have = [row for row in rows if row.trained]
-    lines = [] if have else ["No run at the scales `paper` and `short` yet.", ""]
-    if have:
-        columns = ["Table 1, test MSE", "", "paper", "ours", "ours / paper", "scale"]
-        columns += ["seeds", "hardware", "a run"]
-        lines += ["| " + " | ".join(columns) + " |", "|---|---|--:|--:|--:|---|--:|---|--:|"]
-    for row in have:
-        cell = dict(zip(tables.COLUMNS, row.cells, strict=True))
-        cells = [row.section, cell["model"], cell["paper"], cell["ours"], cell["ours / paper"]]
+    shown = [_shown(key, larger) for key in tables.KEYS if key != tables.COST]
+    return "\n\n".join(filter(None, shown)) or "No run at the scales `paper` and `short` yet."
+
+
+def _shown(key: str, larger: results.Results) -> str:
+    """One table, of the rows that have runs; nothing where there is none."""
+    made = tables.by_scale(key, larger)
+    rows = [row for table in made for row in table.rows if row.trained]
+    if not rows:
+        return ""
+    known = [column for column in ("paper", "ours", RATIO) if column in made[0].columns]
+    number = key.partition("-")[0]
+    title = f"Table {number}: {made[0].title}" if number.isdigit() else made[0].title
+    columns = [title, "", *known, "scale", "seeds", "hardware", "a run"]
+    lines = ["| " + " | ".join(columns) + " |"]
+    lines += ["|---|---|" + "--:|" * len(known) + "---|--:|---|--:|"]
+    for row in rows:
+        cell = dict(zip(made[0].columns, row.cells, strict=True))
+        seconds = row.data["wall_seconds"]
+        cells = [row.section, cell["model"], *(cell[column] for column in known)]
         cells += [f"{row.data['scale']}, {cell['epochs']} epochs", cell["seeds"]]
         cells += [f"{cell['hardware']}, {cell['precision']}"]
-        seconds = row.data["wall_seconds"]
         cells += ["–" if seconds is None else duration(seconds)]
         lines.append("| " + " | ".join(cells) + " |")
-    shown = {row.data["recipe"] for row in have}
-    runs = [r for r in (*larger.found, *larger.changed) if r.name in shown]
+    names = {row.data["recipe"] for row in rows}
+    runs = [r for r in (*larger.found, *larger.changed) if r.name in names]
     origins = dict.fromkeys(_origin(r.record["environment"]) for r in runs)
-    return "\n".join([*lines, *(["", f"<sub>{'; '.join(origins)}</sub>"] if origins else [])])
+    return "\n".join([*lines, "", f"<sub>{'; '.join(origins)}</sub>"])
 
 
 Section = tuple[str, Callable[..., str]]

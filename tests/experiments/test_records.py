@@ -100,6 +100,21 @@ def test_readme_shows_larger_runs(tmp_path):
     assert [row.split("|")[6].split(",")[0].strip() for row in rows] == ["paper", *["short"] * 3]
 
 
+def test_readme_shows_every_table_that_has_runs(tmp_path):
+    for name, metrics in (
+        ("table4/grnn", forecast_metrics("table4/grnn")),
+        ("table2/actions/fernn-v1", {"accuracy": 0.5, "dataset": "acted"}),
+        ("wrapper/convgru", forecast_metrics("wrapper/convgru")),
+    ):
+        write_run(tmp_path, name, metrics=metrics, environment=ENVIRONMENT | {"torch": "9.9"})
+    stand_in, bouncing, wrapper = readme.trained(results.load(tmp_path)).split("</sub>\n\n")
+    assert stand_in.startswith("| Table 2: Moving clips that stand in for KTH, test accuracy")
+    assert "| FERNN-V^T_1 | 0.5" in stand_in
+    assert "paper" not in stand_in.splitlines()[0]
+    assert bouncing.startswith("| Table 4: Bouncing MNIST, test MSE (lower is better) |  | paper |")
+    assert wrapper.startswith("| Other sequence models, alone and in moving frames, test MSE")
+
+
 def test_readme_shows_a_run_whose_error_is_not_finite(tmp_path):
     name, environment = "table1/rotation/grnn", ENVIRONMENT | {"torch": "9.9"}
     write_run(tmp_path, name, metrics={"test_mse": None}, environment=environment)
