@@ -136,6 +136,19 @@ def lengths(found: results.Results) -> str:
     return "\n".join(lines)
 
 
+def drift(record: dict) -> str:
+    """What is left of the growth of errors in float32, and with true frames fed."""
+    forms = list(next(iter(record["errors"].values())))
+    lines = ["| MSE of step 10, of step 60, their ratio | " + " | ".join(forms) + " |"]
+    lines.append("|---|" + "--:|" * len(forms))
+    for name, errors in record["errors"].items():
+        ends = [(errors[form][9], errors[form][59]) for form in forms]
+        cells = [f"{early:.1e}, {late:.1e}, {late / early:.1f}" for early, late in ends]
+        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    about = f"{record['sequences']} test sequences of {record['digits']}"
+    return "\n".join([*lines, "", f"<sub>{about}; {_origin(record['environment'])}</sub>"])
+
+
 def trained(found: results.Results) -> str:
     """Every table that has runs at the scales of the paper's models."""
     larger = _larger(found)
@@ -175,6 +188,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
         "verification": ("results/verification.json", verification),
         "results": ("results", trained),
         "lengths": ("results", lengths),
+        "drift": ("benchmarks/results/drift.json", drift),
         "left": ("benchmarks/results/left.json", left.table),
         "pretrained": ("results/pretrained-verification.json", pretrained),
         "speed": ("benchmarks/results/gpu.json", report.table),

@@ -1,0 +1,63 @@
+"""Why errors grow along a forecast: `python -m benchmarks.drift [--data FOLDER]`.
+
+A pretrained forecaster on a CPU, from ten frames to sixty more: in float32, in bfloat16, and in
+float32 with the true frames fed in place of its forecasts. What is left of the growth then is not
+of forecasts that were fed back, and what bfloat16 adds is of rounding. The record goes to
+`drift.json`.
+"""
+
+import argparse
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.report import RECORD
+from fernn import Stream, load_pretrained
+from fernn.experiments import records
+from fernn.experiments.evaluate import TestData
+from fernn.experiments.recipes import from_json
+from fernn.models import pretrained_record
+
+DRIFT = RECORD.with_name("drift.json")
+NAMES = ("translating-mnist/fernn-v2", "rotating-mnist/fernn-v4")
+SEQUENCES, HORIZON = 16, 60
+FORMS = ("float32", "bfloat16", "float32, true frames")
+
+
+def run(name: str, root: Path | None) -> dict[str, list[float]]:
+    """The mean squared error of each step beyond the observed ones, in each form."""
+    recipe = from_json(pretrained_record(name)["recipe"])
+    videos = TestData(recipe, root=root).videos(horizon=HORIZON, size=SEQUENCES)
+    frames = videos.batch(range(SEQUENCES), epoch=0).frames
+    seen, truth = frames[:, : recipe.data.observed], frames[:, recipe.data.observed :]
+    model = load_pretrained(name)
+    with torch.no_grad():
+        made = {"float32": model(seen, HORIZON)}
+        with torch.autocast("cpu", torch.bfloat16):
+            made["bfloat16"] = model(seen, HORIZON).float()
+        stream = Stream(model)
+        told = [stream(frame) for frame in frames[:, :-1].unbind(1)]
+        made["float32, true frames"] = torch.stack(told[-HORIZON:], 1)
+    return {form: _errors(made[form], truth) for form in FORMS}
+
+
+def _errors(forecast: Tensor, truth: Tensor) -> list[float]:
+    return (forecast - truth).double().square().mean((0, 2, 3, 4)).tolist()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder with MNIST's files")
+    root = parser.parse_args().data
+    record: dict[str, object] = {
+        "environment": records.environment(),
+        "sequences": SEQUENCES,
+        "digits": "MNIST" if root else "the digits inside the package",
+    }
+    record["errors"] = {name: run(name, root) for name in NAMES}
+    records.write(DRIFT, record)
+
+
+if __name__ == "__main__":
+    main()
