@@ -66,3 +66,22 @@ def test_obstacles_have_names(slices, channels, size, dtype, reason) -> None:
     why = obstacle(drive, torch.empty(channels, channels, 9, size, size))
     assert why is not None
     assert reason in why
+
+
+@pytest.mark.parametrize(
+    ("hip", "capability", "reason"),
+    [
+        (None, (9, 0), None),
+        (None, (10, 0), "compute capability 9.0, got 10.0"),
+        ("7.0", (9, 0), "NVIDIA's devices, got one of AMD's"),
+    ],
+)
+def test_device_that_counts_as_hopper_may_be_another(
+    hip, capability, reason, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.version.hip", hip)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: capability)
+    monkeypatch.setattr("fernn.ops._backend.obstacle", lambda *_, **__: None)
+    drive = torch.empty(1, 1, 64, 4, 4, dtype=torch.bfloat16)
+    why = obstacle(drive, torch.empty(64, 64, 9, 3, 3))
+    assert why is None if reason is None else reason in str(why)

@@ -45,6 +45,8 @@ def obstacle(drive: Tensor, kernel: Tensor) -> str | None:
     general = _backend.obstacle(drive, drive.new_empty(0, 2), radius=1)
     if general is not None:
         return general
+    if torch.version.hip is not None:  # some of AMD's devices count as 9.0 too
+        return "it mixes on NVIDIA's devices, got one of AMD's."
     capability = torch.cuda.get_device_capability(drive.device)
     if capability != (9, 0):
         return (
