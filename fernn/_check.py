@@ -68,6 +68,12 @@ def floating(name: str, x: object) -> None:
         )
 
 
+def whole(name: str, x: Tensor) -> None:
+    """Raise unless `x` holds integers: a lattice has no place between its points."""
+    if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+        raise TypeError(f"`{name}` must be a tensor of integers, got {x.dtype}.")
+
+
 def same_place(name: str, x: Tensor, parameter: Tensor) -> None:
     """Raise unless `x` lies on the device of the module's parameters and has their precision."""
     if x.device != parameter.device:

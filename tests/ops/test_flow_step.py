@@ -8,7 +8,7 @@ from tolerances import TOLERANCE, error, same
 from torch.autograd import gradcheck, gradgradcheck
 
 from fernn import FlowRNN, Translation
-from fernn.ops import ACTIVATIONS, flow_step
+from fernn.ops import ACTIVATIONS, flow_pool, flow_step
 
 BACKENDS = ["auto", "lean", "reference"]
 
@@ -243,3 +243,20 @@ def test_flow_step_refuses_unknown_options(options, message):
 def test_flow_step_refuses_shapes_that_do_not_fit(change, message, backend):
     with pytest.raises(ValueError, match=message):
         flow_step(*change(*problem((5,), 3, 2, 2, 3)), backend=backend)
+
+
+@pytest.mark.parametrize("sides", [(2, 3), (5, 3), (3, 5)])
+def test_flow_step_refuses_kernels_of_unequal_sides(sides):
+    h, _, drive, shift = problem((6, 7), 3, 2, 2, 3)
+    with pytest.raises(ValueError, match=r"`kernel` must have equal sides, got shape \(2, 2, "):
+        flow_step(h, torch.zeros(2, 2, *sides, dtype=h.dtype), drive, shift)
+
+
+def test_shifts_are_whole():
+    """One backend would drop what lies behind the point, another fail where it gathers."""
+    h, kernel, drive, shift = problem((6, 7), 3, 2, 2, 3)
+    half = shift + 0.5
+    with pytest.raises(TypeError, match="`shift` must be a tensor of integers, got torch.float32"):
+        flow_step(h, kernel, drive, half)
+    with pytest.raises(TypeError, match="`shift` must be a tensor of integers, got torch.float32"):
+        flow_pool(h, half)

@@ -19,6 +19,7 @@ def flow_pool(h: Tensor, shift: Tensor, *, backend: str = "auto") -> Tensor:
     and Triton. `backend="auto"` takes it where it can and "reference" elsewhere.
     """
     _check.choice("backend", backend, BACKENDS)
+    _check.whole("shift", shift)
     if not _backend.runs(backend, _backend.obstacle(h, shift)):
         return reference.flow_pool(h, shift)
     from fernn.ops.flow_pool import triton  # Triton is imported by those who use it alone

@@ -23,7 +23,7 @@ def flow_step(
 ) -> Tensor:
     """h_{t+1}(ν) = σ(ψ_1(ν)·[h_t ⋆ W](ν) + drive_t(ν)) with ψ_1(ν) a roll by shift[ν].
 
-    Shapes: h [B, V, C, *X], kernel [K, C, *k] with odd k, drive [B, 1 or V, K, *X], shift [V, n]
+    Shapes: h [B, V, C, *X], kernel [K, C, *k] with equal odd k, drive [B, 1 or V, K, *X], shift [V, n]
     → [B, V, K, *X]. A zero shift is the co-moving frame.
 
     - "reference" is the equation; "lean" keeps nothing but the states, on any device.
@@ -59,17 +59,20 @@ def choose(backend: str, h: Tensor, kernel: Tensor, shift: Tensor) -> str:
 def _check_shapes(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor) -> None:
     """Raise unless the arguments of `flow_step` fit each other."""
     canvas, dim = h.shape[3:], h.ndim - 3
-    _check.odd("kernel", kernel.shape[-1])
+    size = _check.odd("kernel", kernel.shape[-1])
     if kernel.ndim != 2 + dim or kernel.shape[1] != h.shape[2]:
         raise ValueError(
             f"`kernel` must be [K, C, *k] with C = {h.shape[2]} and {dim} axes k for h "
             f"{tuple(h.shape)}, got shape {tuple(kernel.shape)}."
         )
+    if any(side != size for side in kernel.shape[2:]):
+        raise ValueError(f"`kernel` must have equal sides, got shape {tuple(kernel.shape)}.")
     if shift.shape != (h.shape[1], dim):
         raise ValueError(
             f"`shift` must be [V, n] = {(h.shape[1], dim)} for h {tuple(h.shape)}, "
             f"got shape {tuple(shift.shape)}."
         )
+    _check.whole("shift", shift)
     slices = (1, h.shape[1])
     if (
         drive.shape[0] != h.shape[0]
