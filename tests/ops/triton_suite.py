@@ -12,6 +12,7 @@ from tolerances import TOLERANCE, error, same
 from torch import Tensor, nn
 from torch.export import Dim
 
+from fernn.ops._launch import reduce_shift
 from fernn.ops.flow_pool import reference as pool_reference
 from fernn.ops.flow_step import reference
 
@@ -91,6 +92,33 @@ def test_pool_winners(velocities: int, channels: int) -> None:
     got = ((bits[..., None] >> torch.arange(8, device=DEVICE)) & 1).flatten(-2)[..., :channels]
     won = [(arg == v).roll((-s).tolist(), (1, 2)) for v, s in enumerate(shift)]
     assert torch.equal(got > 0, torch.stack(won))
+
+
+@pytest.mark.parametrize("sigma", ["relu", "tanh"])
+def test_nan_stays_where_it_is(sigma: str) -> None:
+    """A state that has broken down must be seen: neither ReLU nor the maximum may hide it."""
+    from fernn.ops.flow_pool import triton as pool
+    from fernn.ops.flow_step import _step, triton
+
+    h, kernel, drive = (
+        strided(*s).detach() for s in ((2, 3, 5, 4, 7), (9, 5, 3, 3), (2, 1, 9, 4, 7))
+    )
+    h[0, 1, 2, 3, 4] = float("nan")
+    shift = shifts(3, 2)
+    want = reference.flow_step(h, kernel, drive, shift, sigma)
+    assert 0 < want.isnan().sum() < want.numel()
+    assert torch.equal(triton.flow_step(h, kernel, drive, shift, sigma).isnan(), want.isnan())
+    pooled = pool_reference.flow_pool(want, shift)
+    assert 0 < pooled.isnan().sum() < pooled.numel()
+    assert torch.equal(pool.flow_pool(want, shift).isnan(), pooled.isnan())
+
+    at = reduce_shift(shift, (4, 7))
+    conv = want.permute(0, 1, 3, 4, 2).contiguous()
+    state, seen = torch.empty_like(conv), conv.new_empty(2, 4, 7, 9)
+    readout = _step.Pool(seen, torch.empty_like(seen, dtype=torch.uint8), at)
+    still = _step.Frame(torch.zeros_like(at), torch.zeros_like(at))
+    _step.forward(conv, torch.zeros_like(drive), still, "identity", state, pool=readout)
+    assert torch.equal(seen.permute(0, 3, 1, 2).isnan(), pooled.isnan())
 
 
 def test_flow_step_in_half_precision_under_autocast() -> None:
