@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 
 import torch
@@ -30,6 +31,7 @@ def environment() -> dict[str, object]:
         "fernn": fernn.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "triton": _installed("triton"),  # which kernels run depends on it
         "cpu": _cpu(),
         "threads": torch.get_num_threads(),
         "gpu": gpu,
@@ -59,6 +61,14 @@ def write(path: str | Path, record: dict[str, object]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as part:
         part.write_text(to_text(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _installed(name: str) -> str | None:
+    """The version of a package, which is not imported for it."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _git(*words: str) -> str | None:

@@ -1,5 +1,6 @@
 """Records say what was measured on what, and no number in the README is typed by hand."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -17,6 +18,8 @@ def test_environment_names_commit_versions_and_hardware():
     found = records.environment()
     for name in ("date", "commit", "dirty", "fernn", "python", "torch", "cpu", "threads", "gpu"):
         assert name in found
+    here = importlib.util.find_spec("triton") and importlib.import_module("triton").__version__
+    assert found["triton"] == here
     json.dumps(found)
 
 
