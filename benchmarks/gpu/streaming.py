@@ -49,6 +49,7 @@ def run() -> dict[str, object]:
     form = PublishedForecaster.of(models["published"])
     streams = {readout: Stream(model) for readout, model in models.items()}
     record: dict[str, object] = {"errors": _errors(form, models["transported"], streams, past)}
+    record["programs"] = {name: type(s._program).__name__ for name, s in streams.items()}
     frame = past[:, 0]
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=True, benchmark=True):
         for name, autocast in (("published_tf32", False), ("published_autocast", True)):
@@ -68,6 +69,11 @@ def verdict(record: dict) -> dict[str, object]:
         f"the forecasts of {name} differ by {error:.1e}"
         for name, error in record["errors"].items()
         if not error <= NEAR
+    ]
+    refusals += [
+        f"the stream of {name} ran as {program}, not in the kernels for one frame"
+        for name, program in record["programs"].items()
+        if program != "Fused"
     ]
     if refusals:
         return {"refusals": refusals}

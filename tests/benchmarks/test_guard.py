@@ -1,6 +1,7 @@
 """What the benchmark refuses to compare: forms that are not one function, though losses agree."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -123,6 +124,38 @@ def test_another_function_is_refused(name):
         assert any("recurrent.weight differs" in r and label in r for r in reasons)
         predicted = any("the prediction differs" in r and label in r for r in reasons)
         assert predicted == (name != "its gradient cut")
+
+
+def test_a_parameter_that_one_form_lacks_is_refused():
+    class More(Forecaster):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.scale = torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, video, horizon=HORIZON):
+            return self.scale * super().forward(video, horizon)
+
+    def published(model):
+        plain = Forecaster(**_options())
+        plain.load_state_dict({k: v for k, v in model.state_dict().items() if k != "scale"})
+        return PublishedForecaster.of(plain)
+
+    reasons = _reasons(_row(lambda: More(**_options()), published))
+    assert {r.partition(" differs by inf")[0] for r in reasons} == {"the gradient of scale"}
+
+
+def test_the_form_that_is_timed_has_the_loss_where_another_stands_for_it():
+    row = ROWS["rotation"]
+
+    def broken(model):
+        form = row.published(model)
+        form.degrees = [0.0 for _ in form.degrees]
+        for conv in form.decoder:
+            torch.nn.init.ones_(conv.bias)
+        return form
+
+    (reason,) = _reasons(dataclasses.replace(row, published=broken))
+    assert "losses differ in published as timed" in reason
 
 
 @pytest.mark.parametrize("change", [torch.zeros_like, lambda w: w.transpose(0, 1)])

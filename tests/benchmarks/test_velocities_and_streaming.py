@@ -105,6 +105,7 @@ def test_streaming_refuses_ratios_of_forecasts_that_differ() -> None:
     forms = ("published_tf32", "published_autocast", "ours")
     record = {f + s: {"median_us": 1e3} for f in forms for s in ("", "_two_steps")}
     record |= {"ours": {"median_us": 50.0}, "errors": {"published": 1e-3}}
+    record["programs"] = {"published": "Fused", "transported": "Fused"}
     verdict = streaming.verdict(record)
     assert verdict["times_published_tf32"] == 20
     assert verdict["times_published_tf32_two_steps"] == 1
@@ -115,3 +116,7 @@ def test_streaming_refuses_ratios_of_forecasts_that_differ() -> None:
     refused = record | streaming.verdict(record)
     assert "times_published_tf32" not in refused
     assert "refused" in report.streaming({"streaming": refused})
+    record["errors"]["published"] = 0.0
+    record["programs"]["transported"] = "Plain"
+    (reason,) = streaming.verdict(record)["refusals"]
+    assert reason == "the stream of transported ran as Plain, not in the kernels for one frame"
