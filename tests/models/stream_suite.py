@@ -55,3 +55,22 @@ def test_states_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         fused.load(None)
         fused.frame.copy_(video[:, 0])
         assert same(fused.run(0), rnn(video)[0][:, 0])
+
+
+def test_nan_stays_where_it_is() -> None:
+    """Neither ReLU nor the maximum hides a state that has broken down."""
+    from fernn.ops import one_frame
+
+    rnn = FlowRNN(1, 16, flow=FLOW, backend="lean").to(DEVICE)
+    frame = torch.rand(1, 1, 5, 6, device=DEVICE)
+    frame[0, 0, 2, 3] = float("nan")
+    with torch.no_grad():
+        fused = Fused(rnn, frame)
+        want = torch.zeros(5, 6, dtype=torch.bool, device=DEVICE)
+        want[1:4, 2:5] = True
+        assert torch.equal(fused.run(0).isnan(), want.expand(1, len(FLOW), 16, 5, 6))
+        halo = torch.zeros(1, len(FLOW), 7, 8, 16, device=DEVICE)
+        halo[0, 1, 3, 4, 5] = float("nan")
+        out = torch.zeros(1, 7, 8, 16, device=DEVICE)
+        one_frame.pool(halo, fused.shift, out, 1, 0)
+        assert out.isnan().nonzero().tolist() == [[0, 3, 4, 5]]

@@ -62,6 +62,26 @@ def test_flow_mix_is_flow_conv_transport_and_sigma(name: str, slices: str, sigma
     assert all(error(a, b, norm=2) < bound for a, b in zip(mine, theirs, strict=True))
 
 
+def test_a_batch_of_more_samples_than_a_tile() -> None:
+    """A tile holds sixteen: those of a second one are met, in the sums and in their gradients."""
+    flow, canvas = fernn.Translation(velocities=[(0, 0), (0, 1)]), (2, 2)
+    torch.manual_seed(0)
+    conv = FlowConv(64, 64, flow=flow, radius=1).to(DEVICE)
+    shift, neighbours = flow.velocities.to(DEVICE), conv._neighbours.on(conv.weight.device)
+    h, drive = (
+        torch.randn(18, number, 64, *canvas, device=DEVICE, requires_grad=True) for number in (2, 1)
+    )
+    got = flow_mix(h.to(DTYPE), conv.weight, neighbours, drive.to(DTYPE), shift, "tanh")
+    want = torch.tanh(flow.transport(conv(h), 1) + drive)
+    assert error(got[16:], want[16:], norm=2) < NEAR
+    grad = torch.zeros_like(want)
+    grad[16:] = torch.randn_like(grad[16:])  # no others to hide behind
+    inputs = h, conv.weight, drive
+    mine = torch.autograd.grad(got, inputs, grad.to(DTYPE))
+    theirs = torch.autograd.grad(want, inputs, grad)
+    assert all(error(a, b, norm=2) < 2 * NEAR for a, b in zip(mine, theirs, strict=True))
+
+
 def test_slices_that_share_their_memory_have_a_gradient_each() -> None:
     """They may be one tensor expanded, which h_0 of a recurrence may be as well."""
     flow = fernn.Translation(velocities=[(0, 0), (0, 1)])

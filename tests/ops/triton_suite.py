@@ -155,6 +155,24 @@ def test_ops_compile_into_one_graph() -> None:
     assert all(same(mine, theirs) for mine, theirs in pairs)
 
 
+@pytest.mark.parametrize("sigma", ["relu", "tanh"])
+def test_second_gradients_raise(sigma: str) -> None:
+    """As `flow_step` says: none is better than one that is wrong."""
+    from fernn.ops.flow_step.triton import flow_step
+
+    h, kernel, drive = strided(1, 2, 8, 3, 4), strided(8, 8, 3, 3), strided(1, 1, 8, 3, 4)
+    shift = shifts(2, 2)
+    inputs = h, kernel, drive
+    first = torch.autograd.grad(
+        flow_step(*inputs, shift, sigma).square().sum(), inputs, create_graph=True
+    )
+    for gradient in first:
+        with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+            torch.autograd.grad(gradient.sum(), inputs, retain_graph=True)
+    with pytest.raises(RuntimeError, match="functorch"):
+        torch.func.grad(lambda w: flow_step(h, w, drive, shift, sigma).sum())(kernel)
+
+
 def test_ops_export_for_batches_of_any_size() -> None:
     from fernn.ops.flow_pool.triton import flow_pool
     from fernn.ops.flow_step.triton import flow_step

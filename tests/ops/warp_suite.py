@@ -71,6 +71,24 @@ def test_warp_pool_in_half_precision(dtype: torch.dtype) -> None:
     assert error(mine, torch.autograd.grad(want, h, grad)[0], norm=2) < TOLERANCE[torch.bfloat16]
 
 
+def test_nan_stays_where_it_is() -> None:
+    """Neither ReLU nor the maximum hides a state that has broken down, nor is it spread at rest."""
+    from fernn.ops.comoving_step.triton import pack, step
+    from fernn.ops.warp_pool.triton import motion
+
+    kernel, inner = strided(9, 5, 3, 3).detach(), strided(9, 1, 3, 3).detach()
+    h, frames = torch.randn(1, 2, 5, 6, 5), torch.randn(1, 2, 1, 5, 6)
+    h[0, 1, 2, 1, 4] = float("nan")
+    rest = motion(elements([(0, 0, 0), (0, 0, 0)]), SE2())
+    packed = pack(kernel, inner, torch.float32)
+    state, seen = step(h.to(DEVICE), packed, frames.to(DEVICE), rest)
+    want = torch.zeros(1, 2, 5, 6, 9, dtype=torch.bool, device=DEVICE)
+    want[0, 1, 1:4, 0:3] = True
+    assert torch.equal(state.isnan(), want)
+    assert seen is not None
+    assert torch.equal(seen.isnan(), want.any(1))
+
+
 @pytest.mark.parametrize("pooled", [True, False])
 @pytest.mark.parametrize(
     ("source", "target", "channels", "side", "slices"),
