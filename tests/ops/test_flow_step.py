@@ -256,7 +256,7 @@ def test_shifts_are_whole():
     """One backend would drop what lies behind the point, another fail where it gathers."""
     h, kernel, drive, shift = problem((6, 7), 3, 2, 2, 3)
     half = shift + 0.5
-    with pytest.raises(TypeError, match="`shift` must be a tensor of integers, got torch.float32"):
+    with pytest.raises(TypeError, match="`shift` must be a tensor of integers"):
         flow_step(h, kernel, drive, half)
-    with pytest.raises(TypeError, match="`shift` must be a tensor of integers, got torch.float32"):
+    with pytest.raises(TypeError, match="`shift` must be a tensor of integers"):
         flow_pool(h, half)

@@ -23,8 +23,8 @@ def flow_step(
 ) -> Tensor:
     """h_{t+1}(ν) = σ(ψ_1(ν)·[h_t ⋆ W](ν) + drive_t(ν)) with ψ_1(ν) a roll by shift[ν].
 
-    Shapes: h [B, V, C, *X], kernel [K, C, *k] with equal odd k, drive [B, 1 or V, K, *X], shift [V, n]
-    → [B, V, K, *X]. A zero shift is the co-moving frame.
+    Shapes: h [B, V, C, *X], kernel [K, C, *k] with equal odd k, drive [B, 1 or V, K, *X], integers
+    shift [V, n] → [B, V, K, *X]. A zero shift is the co-moving frame.
 
     - "reference" is the equation; "lean" keeps nothing but the states, on any device.
     - "triton" is for CUDA devices: one or two spatial axes of at least k − 1 pixels each, float32,
