@@ -56,6 +56,18 @@ def test_a_batch_of_any_size_is_exported(monkeypatch: pytest.MonkeyPatch) -> Non
         assert same(program.module()(larger), model(larger))
 
 
+def test_the_first_state_is_convolved_once_for_all_velocities(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """h_1 does not depend on ν, nor does W ⋆ h_1."""
+    seen, convolve = [], _scan.convolve
+    monkeypatch.setattr(_scan, "convolve", lambda x, w: seen.append(x.shape[1]) or convolve(x, w))
+    drives = torch.randn(4, 2, 3, 4, 8, device=DEVICE)
+    kernel, shift = torch.randn(8, 8, 3, 3, device=DEVICE), torch.tensor([[0, 0], [1, 2], [2, 1]])
+    _scan.last_pooled(drives, kernel, shift.to(DEVICE).int())
+    assert seen == [1, 3, 3]
+
+
 def test_states_are_kept_for_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, scan = [], _scan._scan
     monkeypatch.setattr(_scan, "_scan", lambda *args: kept.append(args[-1]) or scan(*args))

@@ -11,6 +11,7 @@ from tolerances import TOLERANCE, error, same
 
 import fernn
 from fernn.models import _fused, _rollout
+from fernn.ops.flow_step import _comoving
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 # The interpreter multiplies no bfloat16, and is slow.
@@ -123,6 +124,19 @@ def test_a_forecast_without_a_gradient_gives_none() -> None:
     (_Cut.apply(predicted).sum() + bias.sum()).backward()
     assert torch.equal(bias.grad, torch.ones_like(bias))
     assert all(p.grad is None for p in model.parameters() if p is not bias)
+
+
+def test_the_first_state_is_convolved_once_for_all_velocities(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """h_1 does not depend on ν; with no layer in the decoder, all here is the recurrence."""
+    seen, convolve = [], _comoving.convolve
+    monkeypatch.setattr(_comoving, "convolve", lambda x, *a: seen.append(len(x)) or convolve(x, *a))
+    flow = fernn.Translation(velocities=[(0, 0), (1, -2), (-1, 1)])
+    model = fernn.Forecaster(flow=flow, hidden_channels=8, decoder_layers=0).to(DEVICE)
+    with torch.no_grad():
+        _fused.forecast(model, torch.rand(2, 3, 1, 3, 4, device=DEVICE), 1)
+    assert seen == [1, 3]
 
 
 def test_states_are_kept_for_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
