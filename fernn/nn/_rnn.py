@@ -213,10 +213,14 @@ class FlowRNN(nn.Module):
         shape = (drive.shape[0], len(self.flow), *drive.shape[2:])
         shift, near = self._shift.on(drive.device), layer.recurrent
         name = self.activation if isinstance(self.activation, str) else "identity"
-        if self._stepwise and h is not None:
+        fused = self._fused(near, drive, kernel, shift)
+        # Velocities that mix are summed, a norm counts its slices, and a transport need not keep
+        # them alike: there all of them are taken.
+        plain = layer.norm is None and self.transport is None and not isinstance(near, FlowConv)
+        once = alike and plain and not fused
+        if self._stepwise and h is not None and not once:
             out = flow_step(h, kernel, drive, shift, name, backend=self.backend)
             return out if name == self.activation else self._sigma(out)
-        fused = self._fused(near, drive, kernel, shift)
         if h is None and layer.norm is None and self.transport is None:  # W ⋆ 0 = 0
             return self._sigma(drive).expand(shape)
         h = drive.new_zeros(shape) if h is None else h
@@ -224,7 +228,7 @@ class FlowRNN(nn.Module):
             h, neighbours = h[:, :1] if alike else h, near._neighbours.on(h.device)
             out = flow_mix(h, near.weight, neighbours, drive, shift, name)
             return out if name == self.activation else self._sigma(out)
-        out = layer.recur(h, kernel)
+        out = layer.recur(h[:, :1] if once else h, kernel)
         if self.transport is not None:
             out = self.transport(out)
         elif self.frame == "lab":

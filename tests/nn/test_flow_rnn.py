@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from tolerances import BROKEN, TOLERANCE, error, flow_error, same, smooth
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from fernn import SE2, FlowRNN, RigidMotion, Rotation, Translation
 from fernn.nn import LearnedTransport, State
@@ -809,6 +810,47 @@ def test_flow_rnn_begins_at_zero_with_a_transport_that_does_not_keep_zero():
     rnn, x = recurrence(T1, transport=nn.BatchNorm3d(9)), video(5, 7)
     zero = torch.zeros(2, 9, 3, 5, 7, dtype=torch.double)
     assert same(rnn(x)[0], rnn(x, rnn.init_state(zero))[0])
+
+
+def _convolutions(run):
+    """The arithmetic of a run's convolutions."""
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("flow", "frame"),
+    [
+        (T1, "lab"),
+        (T1, "comoving"),
+        (R1, "comoving"),
+        (Rotation(count=1, degrees=90.0, group=SE2(4)), "lab"),
+    ],
+    ids=str,
+)
+def test_flow_rnn_convolves_what_all_velocities_share_once(flow, frame):
+    """W ⋆ h_1 does not depend on ν: a step by itself does not know that h_1 is the same for all."""
+    rnn, x = recurrence(flow, frame=frame), video(8, 8, steps=4)
+    state, states, kernels = None, [], rnn.kernels()
+    for f in x.unbind(1):
+        state = rnn.step(f, state, kernels)
+        states.append(state.lab())
+    every, seen = (
+        torch.stack(states, 1),
+        torch.randn(2, 4, len(flow), *states[0].shape[2:]).double(),
+    )
+    for one, other in zip(
+        (rnn(x)[0], *torch.autograd.grad((rnn(x)[0] * seen).sum(), [*rnn.parameters()])),
+        (every, *torch.autograd.grad((every * seen).sum(), [*rnn.parameters()])),
+        strict=True,
+    ):
+        assert same(one, other)
+    drive, two, three, four = (
+        _convolutions(lambda n=n: rnn.observe(x[:, :n], kernels=kernels)) for n in (1, 2, 3, 4)
+    )
+    assert three - two == four - three
+    assert three - two - drive == len(flow) * (two - 2 * drive) > 0
 
 
 def test_flow_rnn_survives_deferred_initialisation():
