@@ -57,5 +57,6 @@ ROWS = {
         needs="fernn.scan",
         batch=BATCH,
         published_batch=BATCH,
+        checked=BATCH,
     )
 }

@@ -49,6 +49,6 @@ ROWS = {
         needs="fernn.flow_mix",
         batch=64,
         published_batch=16,
-        checked=4,
+        checked=20,  # more than one tile of samples
     )
 }

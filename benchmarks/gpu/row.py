@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.gpu import guard
-from benchmarks.gpu.timing import Step, graphed, measure, precision
+from benchmarks.gpu.timing import Step, graphed, launched, measure, precision
 
 REACHED = 0.9
 
@@ -65,6 +65,7 @@ def run(row: Row, rate: float, done: dict[str, dict]) -> dict[str, object]:
     del published
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=True, benchmark=False):
         record["ours_python"] = timed(row, ours, row.batch, True, graph=False, runs=row.runs)
+        record["kernels"] = launched(training_step(row, ours, row.batch, True))
         record["ours_graph"] = timed(row, ours, row.batch, True, graph=True, runs=row.runs)
     return record | {"rival": row.rival} | verdict(record, row.needs, rate)
 

@@ -8,10 +8,13 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from fernn._capture import capture
 
 Step = Callable[[], Tensor]
+KERNELS, NAME = 12, 100
+"""How many kernels of a step are recorded, and how much of their names."""
 
 
 def precision(autocast: bool, device: str = "cuda") -> AbstractContextManager[object]:
@@ -82,6 +85,22 @@ def measure(make: Callable[[], Step], batch: int, runs: int) -> dict[str, object
         "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
         "loss_after": loss,
     }
+
+
+def launched(step: Step, activity: ProfilerActivity = ProfilerActivity.CUDA) -> dict[str, float]:
+    """The kernels of one step that take longest, and milliseconds of each: what really runs."""
+    with profile(activities=[activity]) as seen:
+        step()
+        if activity is ProfilerActivity.CUDA:
+            torch.cuda.synchronize()
+    on_device = activity is ProfilerActivity.CUDA
+    spent = {
+        event.key[:NAME]: (event.self_device_time_total if on_device else event.self_cpu_time_total)
+        / 1e3
+        for event in seen.key_averages()
+    }
+    longest = sorted(spent, key=lambda name: spent[name], reverse=True)
+    return {name: spent[name] for name in longest[:KERNELS] if spent[name] > 0}
 
 
 def matmul_rate() -> float:

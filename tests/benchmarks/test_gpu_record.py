@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.profiler import ProfilerActivity
 
 from benchmarks import plot, report
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import guard, rotation, row, translation
+from benchmarks.gpu import guard, rotation, row, timing, translation
 
 FORMS = ("published_tf32", "published_autocast")
 
@@ -85,6 +86,8 @@ def test_a_row_is_refused_where_its_rival_is_slower_than_known(
     small = {"sequences_per_second": 1000.0}
     monkeypatch.setattr(guard, "check", lambda *_: checked)
     monkeypatch.setattr(row, "timed", lambda *_, **__: small)
+    monkeypatch.setattr(row, "training_step", lambda *_: lambda: torch.zeros(()))
+    monkeypatch.setattr(row, "launched", lambda step: {"a kernel": 1.0})
     known = rows[timed.rival].known[0]
     for reached, refused in ((0.95, False), (0.85, True)):
         rival = {form: {"sequences_per_second": reached * known} for form in FORMS}
@@ -181,3 +184,11 @@ def test_rotation_rows_count_their_arithmetic_and_follow_their_rival() -> None:
     for index, name in enumerate(names):
         rival = rotation.ROWS[name].rival
         assert rival is None or rival in names[:index]
+
+
+def test_what_is_launched_is_recorded_longest_first() -> None:
+    x = torch.rand(300, 300)
+    kernels = timing.launched(lambda: (x @ x @ x).sum(), ProfilerActivity.CPU)
+    assert next(iter(kernels)) == "aten::mm"
+    assert list(kernels.values()) == sorted(kernels.values(), reverse=True)
+    assert len(kernels) <= timing.KERNELS
