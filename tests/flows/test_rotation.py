@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tolerances import TOLERANCE, error, same, smooth
 
-import fernn
-from fernn import SE2, RigidMotion, Rotation, Translation
+from fernn import SE2, RigidMotion, Rotation
 
 QUARTERS = Rotation(velocities=[0, 90, 180, 270])
 
@@ -176,73 +175,9 @@ def test_rotation_act_on_features_takes_a_velocity_for_each_sample():
     assert torch.equal(flow.act(h, velocity, features=True), want)
 
 
-@pytest.mark.parametrize(
-    ("flow", "shift", "index"),
-    [
-        (QUARTERS, 90, [3, 0, 1, 2]),
-        (QUARTERS, -90, [1, 2, 3, 0]),
-        (QUARTERS, 450, [3, 0, 1, 2]),
-        (Rotation(velocities=[180, -90, 0]), 90, [-1, 0, 1]),
-        (Rotation(velocities=[180, -90, 0]), 180, [2, -1, 0]),
-        (Rotation(count=2), 10, [-1, 0, 1, 2, 3]),
-        (Rotation(count=2), -20, [2, 3, 4, -1, -1]),
-        (Rotation(count=2), 5, [-1] * 5),
-        (Rotation(count=2), 370, [-1, 0, 1, 2, 3]),
-        (Rotation(count=1, degrees=120), 120, [2, 0, 1]),
-        (Rotation(count=2, degrees=22.5), 22.5, [-1, 0, 1, 2, 3]),
-    ],
-)
-def test_rotation_relative_counts_modulo_360(flow, shift, index):
-    assert flow.relative(shift).tolist() == index
-    assert flow.relative(torch.tensor([shift])).tolist() == index
-
-
-@pytest.mark.parametrize("degrees", [360 / 7, 0.1, 33.3])
-def test_rotation_relative_finds_velocities_that_binary_fractions_miss(degrees):
-    flow = Rotation(count=1, degrees=degrees)
-    assert flow.relative(degrees).tolist() == [-1, 0, 1]
-    assert flow.relative(flow.velocities[2]).tolist() == [-1, 0, 1]
-
-
-def test_rotation_velocities_hold_their_degrees_in_double_precision():
-    assert Rotation(count=1, degrees=0.1).velocities.tolist() == [[-0.1], [0.0], [0.1]]
-
-
 def test_rotation_by_a_fifth_five_times_is_the_whole_angle():
     x = torch.randn(7, 7, dtype=torch.double)
     assert same(Rotation(count=1).act(x, 359 / 5, 5), sampled(x, 359))
-
-
-def test_rotation_is_a_value():
-    assert Rotation(count=1) == Rotation(velocities=[-10, 0, 10])
-    assert hash(Rotation(count=1)) == hash(Rotation(velocities=[-10, 0, 10]))
-    assert Rotation(count=1) != Rotation(count=2)
-    assert Rotation(count=1) != Rotation(count=1, group=SE2(36))
-    assert Rotation(count=0) != Translation(velocities=[0])
-
-
-@pytest.mark.parametrize(
-    "flow",
-    [
-        Rotation(count=4),
-        Rotation(count=3, degrees=7.5),
-        Rotation(velocities=[0, 90, 180, 270]),
-        Rotation(count=2, group=SE2(36)),
-        Rotation(velocities=[-1 / 3, 0, 1 / 3]),
-    ],
-    ids=str,
-)
-def test_rotation_repr_evaluates_back(flow):
-    made = eval(repr(flow), vars(fernn))
-    assert made == flow
-    assert hash(made) == hash(flow)
-
-
-def test_rotation_is_exact_for_quarter_turns_alone():
-    assert QUARTERS.exact
-    assert Rotation(count=0).exact
-    assert not Rotation(count=4).exact
-    assert not Rotation(velocities=[0, 90, 45]).exact
 
 
 def test_rotation_act_is_orthogonal_at_quarter_turns_and_so_is_its_gradient():
@@ -275,108 +210,6 @@ def test_rotation_keeps_the_dtype_of_the_signal(dtype):
     assert error(moved, Rotation(count=1).act(x.double(), 30)) < TOLERANCE[dtype]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Rotation(), "exactly one of `count`.*got count=None, velocities=None"),
-        (lambda: Rotation(1, velocities=[0]), "exactly one of `count`.*count=1"),
-        (lambda: Rotation(count=-1), "`count` must be a non-negative integer, got -1"),
-        (lambda: Rotation(count=1.0), "`count` must be a non-negative integer, got 1.0"),
-        (lambda: Rotation(count=1, degrees=math.nan), "`degrees` must be finite, got"),
-        (
-            lambda: Rotation(count=1, degrees=0),
-            "`degrees` must not be 0",
-        ),
-        (
-            lambda: Rotation(velocities=[0, 5], degrees=5),
-            "`degrees` must not be given with `velocities`, got 5",
-        ),
-        (lambda: Rotation(velocities=[]), "`velocities` must not be empty"),
-        (lambda: Rotation(velocities=[0, math.inf]), "`velocities` must be finite, got"),
-        (lambda: Rotation(velocities=[0, math.nan]), "`velocities` must be finite, got"),
-        (lambda: Rotation(velocities=[0, 10, 10]), "distinct, got \\(10.0,\\) twice"),
-        (lambda: Rotation(velocities=[[0, 10], [20, 30]]), "one number each, got .*\\(2, 2\\)"),
-        (lambda: Rotation(velocities=[180, -180]), "distinct, got \\(180.0,\\) twice"),
-        (lambda: Rotation(velocities=[0, 360]), "distinct, got \\(0.0,\\) twice"),
-        (lambda: Rotation(velocities=[10]).zero, "must contain the zero velocity.*Add it"),
-        (lambda: SE2(0), "`orientations` must be a positive integer, got 0"),
-    ],
-)
-def test_rotation_refuses_a_bad_velocity_set(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("call", "kind", "message"),
-    [
-        (lambda x: QUARTERS.act(x, (90, 0)), ValueError, "`velocity` must have 1 component for"),
-        (lambda x: QUARTERS.act(x, math.nan), ValueError, "`velocity` must be finite and real"),
-        (lambda x: QUARTERS.act(x, math.inf), ValueError, "`velocity` must be finite and real"),
-        (lambda x: QUARTERS.act(x, torch.ones(1) * 1j), ValueError, "must be finite and real"),
-        (lambda x: QUARTERS.relative(math.nan), ValueError, "`velocity` must be finite and real"),
-        (lambda x: QUARTERS.act(x[..., :3], 90), ValueError, "must be square.*5×3.*Pad the image"),
-        (lambda x: QUARTERS.transport(x[:, :, :3]), ValueError, "must be square.*3×5"),
-        (lambda x: QUARTERS.act(x[0, 0, 0], 90), ValueError, "at least 2 axes, got shape \\(5,\\)"),
-        (lambda x: QUARTERS.act(x.long(), 90), TypeError, "floating-point tensor, got torch.int64"),
-        (lambda x: QUARTERS.act(x + 0j, 90), TypeError, "floating-point tensor, got torch.complex"),
-        (lambda x: QUARTERS.transport(x[:3]), ValueError, "must be lifted.*V = 4"),
-        (
-            lambda x: Rotation(count=1, group=SE2(8)).act(x, 10, features=True),
-            ValueError,
-            "multiples of 45° to permute.*got 10°.*multiple of 36",
-        ),
-        (
-            lambda x: Rotation(count=1, group=SE2(8)).transport(x[:3]),
-            ValueError,
-            "multiples of 45° to permute.*multiple of 36",
-        ),
-    ],
-)
-def test_rotation_refuses_bad_input(call, kind, message):
-    with pytest.raises(kind, match=message):
-        call(torch.zeros(4, 8, 5, 5))
-
-
-@pytest.mark.parametrize("time", [math.nan, math.inf])
-def test_rotation_refuses_a_time_that_is_not_finite(time):
-    with pytest.raises(ValueError, match="`time` must be finite"):
-        Rotation(count=1).act(torch.zeros(5, 5), 10, time)
-
-
-def test_rotation_refuses_to_permute_orientations_by_half_a_step():
-    with pytest.raises(ValueError, match="multiples of 10° to permute"):
-        Rotation(count=1, group=SE2(36)).act(torch.zeros(36, 5, 5), 10, 0.5, features=True)
-
-
-def test_rotation_refuses_a_quarter_turn_of_a_rectangle_also_alone():
-    with pytest.raises(ValueError, match="must be square"):
-        Rotation(velocities=[90]).act(torch.zeros(5, 4), 90)
-
-
 def test_rotation_turns_a_rectangle_half_way_round():
     x = torch.randn(5, 4)
     assert torch.equal(Rotation(velocities=[0, 180]).act(x, 180), x.flip(-2, -1))
-
-
-def test_rotation_relative_refuses_many_velocities():
-    with pytest.raises(ValueError, match="`velocity` must"):
-        QUARTERS.relative(torch.zeros(2, 1))
-
-
-def test_rotation_refuses_features_without_whole_orientations():
-    with pytest.raises(ValueError, match="channels"):
-        Rotation(count=1, group=SE2(36)).act(torch.zeros(7, 5, 5), 10, features=True)
-
-
-def test_rotation_transport_refuses_to_permute_orientations_by_half_a_step():
-    with pytest.raises(ValueError, match="multiples of 10° to permute"):
-        Rotation(count=1, group=SE2(36)).transport(torch.zeros(3, 36, 5, 5), 0.5)
-
-
-@pytest.mark.parametrize(
-    "make", [lambda g: Rotation(1, group=g), lambda g: RigidMotion([(0, 0, 0)], group=g)]
-)
-def test_plane_flows_refuse_what_is_not_a_group(make):
-    with pytest.raises(TypeError, match=r"`group` must be a SE2, got 36. .*SE2\(36\)"):
-        make(36)
