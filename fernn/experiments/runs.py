@@ -102,7 +102,7 @@ def read_recipe(run: Path) -> Recipe:
     if not path.is_file():
         raise FileNotFoundError(
             f"`run` must be a folder that `fernn train` made, with {RECIPE} or {RECORD} in it, got "
-            f"{str(run)!r}."
+            f"{str(run)!r}. Pretrained weights are shown by `fernn evaluate NAME`."
         )
     plain = read_json(path)
     try:

@@ -208,7 +208,7 @@ def _stills(shown: Forecast) -> list["Image"]:
     from PIL import Image, ImageDraw, ImageFont
 
     font = ImageFont.load_default(11)
-    labels = {label: _plain(label).split(", ") for label in ("truth", *shown.models)}
+    labels = {label: label.split(", ") for label in ("truth", *shown.models)}
     lines = max(len(words) for words in labels.values())
     text = max(font.getlength(word) for words in labels.values() for word in words)
     height, width = (_ZOOM * size for size in shown.truth.shape[-2:])
@@ -236,11 +236,6 @@ def _stills(shown: Forecast) -> list["Image"]:
                 image.paste(_zoomed(_GREYS + (error + 1) / 2 * (255 - _GREYS)), (left, below))
         stills.append(image)
     return stills
-
-
-def _plain(label: str) -> str:
-    """V^T_2 in letters alone, for a font without indices."""
-    return label.replace("^T_", "").replace("^R_", "")
 
 
 def _grey(level: float) -> int:
