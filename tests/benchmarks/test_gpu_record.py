@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity
 
 from benchmarks import plot, report
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import guard, rotation, row, timing, translation
+from benchmarks.gpu import guard, losses, rotation, row, timing, translation
 
 FORMS = ("published_tf32", "published_autocast")
 
@@ -192,3 +192,19 @@ def test_what_is_launched_is_recorded_longest_first() -> None:
     assert next(iter(kernels)) == "aten::mm"
     assert list(kernels.values()) == sorted(kernels.values(), reverse=True)
     assert len(kernels) <= timing.KERNELS
+
+
+def test_both_forms_train_from_the_same_weights_on_the_same_digits() -> None:
+    record = losses.run(steps=3, batch=2, channels=8, device="cpu")
+    curves = record["losses"]
+    assert isinstance(curves, dict)
+    assert len(curves) == 2 * len(losses.SEEDS)
+    for seed in losses.SEEDS:
+        ours, theirs = (
+            curves[f"{f}, seed {seed}"] for f in ("ours, bfloat16", "published, float32")
+        )
+        assert ours == pytest.approx(theirs, rel=2e-2)
+        assert ours != theirs
+    assert len({tuple(curve) for curve in curves.values()}) == len(curves)
+    assert 0 < record["constant"] < 1
+    assert "for 3 steps, the last 3" in report.training({"training_losses": record})
