@@ -213,22 +213,23 @@ class FlowRNN(nn.Module):
         shape = (drive.shape[0], len(self.flow), *drive.shape[2:])
         shift, near = self._shift.on(drive.device), layer.recurrent
         name = self.activation if isinstance(self.activation, str) else "identity"
-        fused = self._fused(near, drive, kernel, shift)
-        # Velocities that mix are summed, a norm counts its slices, and a transport need not keep
-        # them alike: there all of them are taken.
-        plain = layer.norm is None and self.transport is None and not isinstance(near, FlowConv)
-        once = alike and plain and not fused
-        if self._stepwise and h is not None and not once:
+        if alike and layer.norm is None and self.transport is None:
+            assert h is not None
+            h = h[:, :1]  # a norm counts its slices, and a transport need not keep them alike
+        if self._stepwise and h is not None:
             out = flow_step(h, kernel, drive, shift, name, backend=self.backend)
             return out if name == self.activation else self._sigma(out)
+        fused = self._fused(near, drive, kernel, shift)
         if h is None and layer.norm is None and self.transport is None:  # W ⋆ 0 = 0
             return self._sigma(drive).expand(shape)
         h = drive.new_zeros(shape) if h is None else h
-        if fused and isinstance(near, FlowConv):
-            h, neighbours = h[:, :1] if alike else h, near._neighbours.on(h.device)
-            out = flow_mix(h, near.weight, neighbours, drive, shift, name)
-            return out if name == self.activation else self._sigma(out)
-        out = layer.recur(h[:, :1] if once else h, kernel)
+        if isinstance(near, FlowConv):
+            if fused:
+                neighbours = near._neighbours.on(h.device)
+                out = flow_mix(h, near.weight, neighbours, drive, shift, name)
+                return out if name == self.activation else self._sigma(out)
+            h = h.expand(shape)  # velocities that mix are summed
+        out = layer.recur(h, kernel)
         if self.transport is not None:
             out = self.transport(out)
         elif self.frame == "lab":

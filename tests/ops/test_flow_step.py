@@ -6,6 +6,7 @@ import pytest
 import torch
 from tolerances import TOLERANCE, error, same
 from torch.autograd import gradcheck, gradgradcheck
+from torch.utils.flop_counter import FlopCounterMode
 
 from fernn import FlowRNN, Translation
 from fernn.ops import ACTIVATIONS, flow_pool, flow_step
@@ -107,6 +108,29 @@ def test_flow_step_takes_a_state_that_all_velocities_share():
         strict=True,
     ):
         assert same(got, want)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("lifted", [True, False], ids=["drive V", "drive 1"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_flow_step_convolves_a_slice_that_stands_for_all_once(case, lifted, backend):
+    h, kernel, drive, shift = problem(*case, lifted=lifted)
+    one = h.detach()[:, :1].clone().requires_grad_()
+
+    def step(h, *rest):
+        return flow_step(h, *rest, backend=backend)
+
+    def spread(h, *rest):
+        return flow_step(h.expand(-1, len(shift), *h.shape[2:]), *rest, backend="reference")
+
+    inputs = (one, kernel, drive, shift)
+    for got, want in zip(gradients(step, inputs), gradients(spread, inputs), strict=True):
+        assert same(got, want)
+    with FlopCounterMode(display=False) as once:
+        step(*inputs)
+    with FlopCounterMode(display=False) as often:
+        spread(*inputs)
+    assert often.get_total_flops() == len(shift) * once.get_total_flops() > 0
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -238,6 +262,9 @@ def test_flow_step_refuses_unknown_options(options, message):
         (lambda h, w, d, s: (h, w[:, :1], d, s), "`kernel` must "),
         (lambda h, w, d, s: (h, w, d[:, :, :1], s.repeat(2, 1)), "`shift` must "),
         (lambda h, w, d, s: (h, w, d[..., :2], s), "`drive` must "),
+        (lambda h, w, d, s: (h[:, :2], w, d, s), "`shift` must "),
+        (lambda h, w, d, s: (h[:, :1], w, d[:, :2], s), "`drive` must "),
+        (lambda h, w, d, s: (h[:, :1], w, d, s[:, 0]), "`shift` must be .V, 1. for h"),
     ],
 )
 def test_flow_step_refuses_shapes_that_do_not_fit(change, message, backend):

@@ -48,12 +48,12 @@ def gradients(output: Tensor, inputs: tuple[Tensor, ...], grad: Tensor) -> tuple
     return torch.autograd.grad(output, inputs, grad)
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_flow_step(name: str) -> None:
+@pytest.mark.parametrize(("name", "slices"), [*((name, None) for name in STEPS), ("plain", 1)])
+def test_flow_step(name: str, slices: int | None) -> None:
     from fernn.ops.flow_step import triton
 
     batch, velocities, source, target, canvas, sigma, drives, size = STEPS[name]
-    h = strided(batch, velocities, source, *canvas)
+    h = strided(batch, slices or velocities, source, *canvas)
     kernel = strided(target, source, *(size,) * len(canvas))
     drive = strided(batch, drives, target, *canvas)
     shift = shifts(velocities, len(canvas))

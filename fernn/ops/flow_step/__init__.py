@@ -23,8 +23,9 @@ def flow_step(
 ) -> Tensor:
     """h_{t+1}(ν) = σ(ψ_1(ν)·[h_t ⋆ W](ν) + drive_t(ν)) with ψ_1(ν) a roll by shift[ν].
 
-    Shapes: h [B, V, C, *X], kernel [K, C, *k] with equal odd k, drive [B, 1 or V, K, *X], integers
-    shift [V, n] → [B, V, K, *X]. A zero shift is the co-moving frame.
+    Shapes: h [B, 1 or V, C, *X], kernel [K, C, *k] with equal odd k, drive [B, 1 or V, K, *X],
+    integers shift [V, n] → [B, V, K, *X]. One slice of h stands for all, and is convolved once. A
+    zero shift is the co-moving frame.
 
     - "reference" is the equation; "lean" keeps nothing but the states, on any device.
     - "triton" is for CUDA devices: one or two spatial axes of at least k − 1 pixels each, float32,
@@ -67,13 +68,13 @@ def _check_shapes(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor) -> No
         )
     if any(side != size for side in kernel.shape[2:]):
         raise ValueError(f"`kernel` must have equal sides, got shape {tuple(kernel.shape)}.")
-    if shift.shape != (h.shape[1], dim):
+    if shift.ndim != 2 or shift.shape[1] != dim or h.shape[1] not in (1, len(shift)):
+        wanted = f"[V, {dim}]" if h.shape[1] == 1 else f"[V, n] = {(h.shape[1], dim)}"
         raise ValueError(
-            f"`shift` must be [V, n] = {(h.shape[1], dim)} for h {tuple(h.shape)}, "
-            f"got shape {tuple(shift.shape)}."
+            f"`shift` must be {wanted} for h {tuple(h.shape)}, got shape {tuple(shift.shape)}."
         )
     _check.whole("shift", shift)
-    slices = (1, h.shape[1])
+    slices = (1, len(shift))
     if (
         drive.shape[0] != h.shape[0]
         or drive.shape[1] not in slices

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
 
-from fernn.groups import gather, roll_index
+from fernn.groups import Lattice, gather, roll_index
 from fernn.ops._backend import low_dtype
 from fernn.ops.flow_step.reference import ACTIVATIONS
 
@@ -25,7 +25,11 @@ def flow_step(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor, activatio
     """As the reference, with the memory of the states alone."""
     if torch.is_autocast_enabled(h.device.type):
         h, kernel = h.to(low_dtype(h)), kernel.to(low_dtype(h))
-    moved = cast(Tensor, _MovingConv.apply(h, kernel, shift))
+    if h.shape[1] == len(shift):
+        moved = cast(Tensor, _MovingConv.apply(h, kernel, shift))
+    else:  # one slice for all
+        rest = cast(Tensor, _MovingConv.apply(h, kernel, torch.zeros_like(shift[:1])))
+        moved = Lattice(shift.shape[-1]).act(rest, shift[None])
     return ACTIVATIONS[activation](moved + drive)
 
 

@@ -25,8 +25,11 @@ from fernn.ops.flow_step._cudnn import adjoint_of, convolve, correlate, kernel_o
 
 
 def flow_step(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor, activation: str) -> Tensor:
-    """As the reference, h [B, V, C, *X] in one or two dimensions; the result is channels-last."""
-    h = h.to(low_dtype(h))
+    """As the reference, in one or two dimensions; the result is channels-last.
+
+    One slice for all is convolved as many times here, but not by the loops in `models`.
+    """
+    h = h.to(low_dtype(h)).expand(-1, len(shift), *h.shape[2:])
     row = shift.shape[-1] == 1  # a 1-D signal is an image of one row
     if row:
         h, drive, kernel = h.unsqueeze(3), drive.unsqueeze(3), kernel.unsqueeze(2)
