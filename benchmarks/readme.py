@@ -13,6 +13,7 @@ from benchmarks import left, report
 from fernn._files import written_whole
 from fernn.experiments import results, tables
 from fernn.experiments.numerals import duration
+from fernn.experiments.render import to_markdown
 from fernn.experiments.tabular import RATIO
 from fernn.models import pretrained_record
 
@@ -182,6 +183,12 @@ def _shown(key: str, larger: results.Results) -> str:
     return "\n".join([*lines, "", f"<sub>{'; '.join(origins)}</sub>"])
 
 
+def spent(found: results.Results) -> str:
+    """What the runs at the scales of the paper's models cost."""
+    made = tables.by_scale(tables.COST, _larger(found))
+    return "\n\n".join(to_markdown(table).strip() for table in made if table.rows)
+
+
 Section = tuple[str, Callable[..., str]]
 SECTIONS: dict[str, dict[str, Section]] = {
     "README.md": {
@@ -196,6 +203,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
         "cpu": ("benchmarks/results/cpu.json", cpu),
         "rates": ("benchmarks/results/data-h200.json", rates),
     },
+    "results/README.md": {"results": ("results", trained), "cost": ("results", spent)},
     "fernn/ops/README.md": {"goals": ("benchmarks/results/gpu.json", report.goals)},
     "docs/theory.md": {"steering": ("results/verification.json", steering)},
 }
