@@ -6,12 +6,15 @@ from operator import index
 import torch
 from torch import Tensor
 
+from fernn._nearest import nearest
+
 
 def choice(name: str, value: object, options: Sequence[str]) -> None:
-    """Raise unless `value` is one of `options`."""
+    """Raise unless `value` is one of `options`, with the one that it may have meant."""
     if value not in options:
         listed = ", ".join(repr(option) for option in options)
-        raise ValueError(f"`{name}` must be one of {listed}, got {value!r}.")
+        hint = nearest(str(value), options)
+        raise ValueError(f"`{name}` must be one of {listed}, got {value!r}.{hint}")
 
 
 def count(name: str, value: object, *, least: int) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fernn import _check
 from fernn._nearest import nearest
 from fernn.experiments import costs, paper
 from fernn.experiments.numerals import number_text
@@ -62,10 +63,8 @@ def by_scale(key: str, results: Results, *, scale: str | None = None) -> list[Ta
         raise ValueError(
             f"`table` must be one of {', '.join(KEYS)}, got {key!r}.{nearest(key, KEYS)}"
         )
-    if scale not in (None, *SCALES):
-        raise ValueError(
-            f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.{nearest(scale, SCALES)}"
-        )
+    if scale is not None:
+        _check.choice("scale", scale, SCALES)
     scales = _scales(key, results) if scale is None else [scale]
     return [_at(s, key, results.at(s)) for s in scales or (None,)]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic import ENVIRONMENT, forecast_metrics, write_run
 
-from benchmarks import left, readme
+from benchmarks import drift, left, readme
 from fernn.experiments import records, results
 from fernn.experiments.recipes import find, recipes
 
@@ -145,7 +145,7 @@ def test_readme_names_what_is_left_as_the_records_have_it():
     assert list(families) == list(left.FAMILIES)
     counted = 0
     for family, about in families.items():
-        names = [name for name in recipes() if left._belongs(name, left.FAMILIES[family])]
+        names = left.members(family)
         assert about["recipes"] == len(names) > 0
         counted += len(names)
         for scale in left.SCALES:
@@ -168,6 +168,18 @@ def test_left_tells_how_long_and_what_it_cannot_tell():
     recipe = find("table1/translation/fernn-v1", "short")
     assert left._seconds(recipe, 1e9, speeds) == pytest.approx(10 * 54_000 * 1e9 / 2e12)
     assert left._seconds(find("wrapper/convgru", "short"), 1e9, speeds) is None
+
+
+def test_drift_has_every_form_and_step(monkeypatch):
+    monkeypatch.setattr(drift, "SEQUENCES", 1)
+    monkeypatch.setattr(drift, "HORIZON", 3)
+    made = drift.run("translating-mnist/fernn-v2", None)
+    assert list(made) == ["float32", "bfloat16", "float32, true frames"]
+    float32, rounded, fed = made.values()
+    assert len(float32) == len(rounded) == len(fed) == 3
+    assert float32[0] == pytest.approx(fed[0], rel=1e-4)  # no forecast has been fed back yet
+    assert float32[2] != pytest.approx(fed[2], rel=1e-4)
+    assert 0 < abs(rounded[0] / float32[0] - 1) < 0.1
 
 
 def test_readme_names_the_frame_of_weights_that_are_not_as_published():

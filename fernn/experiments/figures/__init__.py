@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fernn import _check
 from fernn._nearest import nearest
 from fernn.experiments import counterexample, lacking
 from fernn.experiments.figures import _bars, _curves, _samples, _velocity
@@ -130,7 +131,8 @@ def panels(
         raise ValueError(
             f"`figure` must be one of {', '.join(known)}, got {number!r}.{nearest(number, known)}"
         )
-    _check_scale(scale)
+    if scale is not None:
+        _check.choice("scale", scale, SCALES)
     return FIGURES[number][1](results, scale, Sources() if sources is None else sources)
 
 
@@ -147,7 +149,8 @@ def draw(
     One that lacks everything is not drawn.
     """
     form(path)
-    _check_scale(scale)
+    if scale is not None:
+        _check.choice("scale", scale, SCALES)
     if number in COUNTEREXAMPLE:
         counterexample.draw(counterexample.counterexample(), path)
         return []
@@ -161,10 +164,3 @@ def draw(
         raise FileNotFoundError("\n  ".join((f"figure {number} has nothing to draw.", *told)))
     save(compose(made), path)
     return told
-
-
-def _check_scale(scale: str | None) -> None:
-    if scale not in (None, *SCALES):
-        raise ValueError(
-            f"`scale` must be one of {', '.join(SCALES)}, got {scale!r}.{nearest(scale, SCALES)}"
-        )
