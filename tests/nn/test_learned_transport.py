@@ -34,6 +34,32 @@ def test_learned_transport_convolves_each_slice_with_its_own_kernel(size):
     assert same(learned(h), want)
 
 
+def _both_ways(form, learned, h, seen):
+    out = form(h)
+    return out, *torch.autograd.grad(out, [learned.weight, h], seen)
+
+
+@pytest.mark.parametrize("canvas", [(6, 5), (5, 8), (3, 2)])  # the last wraps taps onto each other
+def test_learned_transport_as_a_product_is_the_convolution(canvas):
+    learned = LearnedTransport(Translation(radius=1), 5).double()
+    h = torch.randn(2, 9, 3, *canvas, dtype=torch.double, requires_grad=True)
+    seen = torch.randn_like(h)
+    product = _both_ways(learned._product, learned, h, seen)
+    for one, other in zip(product, _both_ways(learned._convolution, learned, h, seen), strict=True):
+        assert one.shape == other.shape
+        assert same(one, other)
+
+
+@pytest.mark.gpu
+def test_learned_transport_on_a_gpu_is_the_convolution():
+    learned = LearnedTransport(Translation(radius=2)).double().cuda()
+    h = torch.randn(2, 25, 16, 32, 32, dtype=torch.double, device="cuda", requires_grad=True)
+    seen = torch.randn_like(h)
+    moved = _both_ways(learned, learned, h, seen)
+    for one, other in zip(moved, _both_ways(learned._convolution, learned, h, seen), strict=True):
+        assert same(one, other)
+
+
 def test_learned_transport_can_be_the_flow():
     flow = Translation(radius=2)
     learned = LearnedTransport(flow).double()
