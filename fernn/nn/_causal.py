@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn import _check
-from fernn.groups import GroupConv, Lattice
+from fernn.groups import GroupConv, Lattice, convolve
 
 States = tuple[Tensor, ...]
 
@@ -60,9 +60,17 @@ class ConvGRU(Cell):
 
     def step(self, frame: Tensor, state: States) -> States:
         (h,) = state
-        reset, update = self.gates(torch.cat([frame, h], 1)).sigmoid().chunk(2, 1)
-        candidate = self.candidate(torch.cat([frame, reset * h], 1)).tanh()
+        reset, update = _beside(self.gates, frame, h).sigmoid().chunk(2, 1)
+        candidate = _beside(self.candidate, frame, reset * h).tanh()
         return (h + update * (candidate - h),)
+
+
+def _beside(conv: GroupConv, frame: Tensor, h: Tensor) -> Tensor:
+    """The convolution of both, their channels side by side, as a sum of two: nothing is copied, and
+    the channels of h stay a number that matrix units take."""
+    kernel, channels = conv.kernel(), frame.shape[1]
+    driven = convolve(frame, kernel[:, :channels], conv.padding)
+    return driven + convolve(h, kernel[:, channels:], conv.padding)
 
 
 class CausalConv(nn.Module):
