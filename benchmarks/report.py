@@ -79,23 +79,24 @@ def table(record: dict) -> str:
 
 
 def training(record: dict) -> str:
-    """How near the losses of both forms end, beside how near two seeds of one form do."""
+    """Where the losses of both forms end, how far apart they are, and how far two seeds are."""
     about = record["training_losses"]
     curves = about.get("losses", about)  # records of old hold nothing else, of noise that moves
-    tail = min(TAIL, len(next(iter(curves.values()))))
-    ends = {tuple(n.rsplit(", ", 1)): fmean(losses[-tail:]) for n, losses in curves.items()}
-    seeds, forms = (list(dict.fromkeys(key[i] for key in ends)) for i in (1, 0))
-    published, ours = forms
-    gap = max(abs(ends[ours, s] / ends[published, s] - 1) for s in seeds)
-    of_seeds = [ends[published, s] for s in seeds]
     steps = len(next(iter(curves.values())))
-    learnt = f"{max(ends.values()):.2e} or less"
+    tail = min(TAIL, steps)
+    ends: dict[str, list[float]] = {}
+    for name, losses in curves.items():  # of each form, seed by seed
+        ends.setdefault(name.rsplit(", ", 1)[0], []).append(fmean(losses[-tail:]))
+    learnt = "; ".join(f"{form}: " + ", ".join(f"{e:.2e}" for e in ends[form]) for form in ends)
     if "constant" in about:
-        learnt += f", where the best constant forecast has {about['constant']:.2e}"
+        learnt += f"; the best constant forecast: {about['constant']:.2e}"
+    published, ours = ends.values()
+    gap = max(abs(mine / theirs - 1) for theirs, mine in zip(published, ours, strict=True))
+    seeds = max(max(of) / min(of) - 1 for of in ends.values())
     return (
-        f"Training FERNN-V^T_1 for {steps} steps, the last {tail} have a mean loss of {learnt}. "
-        f"From the same weights both forms ({ours}; {published}) differ by {gap:.2%} at most; "
-        f"two draws of the weights differ by {max(of_seeds) / min(of_seeds) - 1:.2%}."
+        f"Training FERNN-V^T_1 for {steps} steps from {len(ours)} draws of its weights, the last "
+        f"{tail} steps have a mean loss of ({learnt}). The two forms of one draw end {gap:.2%} "
+        f"apart at most, two draws in one form {seeds:.2%}."
     )
 
 
