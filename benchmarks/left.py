@@ -1,7 +1,8 @@
 """What is not trained yet, and about how long it takes on one GPU: `python -m benchmarks.left`.
 
 A time is estimated, not measured: the arithmetic of a recipe over the rate that the benchmark's row
-of the same kind reached. Evaluation, some tens of seconds a run, is not in it. The record goes to
+of the same kind reached, or the fastest run of a kind that has no row. Evaluation, some tens of
+seconds a run, is not in it. The record goes to
 `left.json`; counting takes minutes, so README is written from it.
 """
 
@@ -13,7 +14,7 @@ from benchmarks.report import RECORD
 from fernn.experiments import records, results
 from fernn.experiments.flops import flops_per_sequence
 from fernn.experiments.numerals import duration
-from fernn.experiments.recipes import Recipe, find, recipes
+from fernn.experiments.recipes import Recipe, find, from_json, recipes
 from fernn.flows import Rotation
 
 LEFT = RECORD.with_name("left.json")
@@ -42,11 +43,14 @@ FAMILIES = {
 
 def count() -> dict[str, object]:
     """The recipes of each family that have no run at each scale, and the seconds of one seed."""
-    found, speeds = results.load(RUNS), _speeds(RECORD)
+    found = results.load(RUNS)
+    speeds = rates_of_runs(found) | _speeds(RECORD)
     families: dict[str, object] = {}
     for family in FAMILIES:
         names = members(family)
-        flops = {name: flops_per_sequence(find(name)) for name in names if _kind(find(name))}
+        flops = {
+            name: flops_per_sequence(find(name)) for name in names if _kind(find(name)) in speeds
+        }
         scales = {}
         for scale in SCALES:
             done = {run.name for run in found.at(scale).found}
@@ -89,28 +93,42 @@ def _cell(lacking: dict[str, float | None], total: int) -> str:
 
 
 def _seconds(recipe: Recipe, flops: float | None, speeds: dict[str, float]) -> float | None:
-    """The training of one seed, or None for a kind of model that the benchmark does not time."""
-    kind = _kind(recipe)
-    if kind is None or flops is None:
+    """The training of one seed, or None for a kind of model that was never timed."""
+    rate = speeds.get(_kind(recipe))
+    if flops is None or rate is None:
         return None
     sequences = recipe.training.epochs * (DIGITS if recipe.task == "forecast" else CLIPS)
-    return sequences * flops / speeds[kind]
+    return sequences * flops / rate
 
 
-def _kind(recipe: Recipe) -> str | None:
-    """The row of the benchmark that runs the same kernels."""
+def _kind(recipe: Recipe) -> str:
+    """The row of the benchmark that runs the same kernels, or a name of what has no row."""
     options = recipe.options
     if recipe.model == "Classifier":
-        return None if options.get("transport") == "learned" else "Clips, FERNN-V^T_2"
-    if recipe.model != "Forecaster" or options.get("mixing") == "full":
-        return None
+        return "G-RNN+" if options.get("transport") == "learned" else "Clips, FERNN-V^T_2"
+    if recipe.model == "SequenceForecaster":
+        return f"{options['sequence']}, |V| = {len(options['flow'])}"
+    if recipe.model != "Forecaster":
+        return recipe.model
     if options.get("mixing") is not None:
-        return "FERNN-V^T_2, V-mixing"
+        return "full mixing" if options["mixing"] == "full" else "FERNN-V^T_2, V-mixing"
     flow = options["flow"]
     if isinstance(flow, Rotation):
         co_moving = options.get("frame") == "comoving"
         return "FERNN-V^R_4, co-moving" if co_moving else "FERNN-V^R_4, SE(2)"
     return {1: "G-RNN", 9: "FERNN-V^T_1"}.get(len(flow), "FERNN-V^T_2")
+
+
+def rates_of_runs(found: results.Results) -> dict[str, float]:
+    """Operations a second of each kind, of its fastest run on a GPU at a scale of the paper's."""
+    rates: dict[str, float] = {}
+    for run in (*found.found, *found.changed):
+        record = run.record
+        if run.scale in SCALES and record["device"].startswith("cuda"):
+            kind = _kind(from_json(record["recipe"]))
+            rate = record["flops_per_sequence"] * record["sequences_per_second"]
+            rates[kind] = max(rate, rates.get(kind, 0.0))
+    return rates
 
 
 def _speeds(path: Path) -> dict[str, float]:

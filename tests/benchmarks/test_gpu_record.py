@@ -208,4 +208,6 @@ def test_both_forms_train_from_the_same_weights_on_the_same_digits() -> None:
         assert ours != theirs
     assert len({tuple(curve) for curve in curves.values()}) == len(curves)
     assert 0 < record["constant"] < 1
-    assert "for 3 steps from 2 draws of its weights, the last 3" in report.training({"training_losses": record})
+    assert "for 3 steps from 2 draws of its weights, the last 3" in report.training(
+        {"training_losses": record}
+    )

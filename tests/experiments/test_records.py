@@ -170,6 +170,18 @@ def test_left_tells_how_long_and_what_it_cannot_tell():
     assert left._seconds(find("wrapper/convgru", "short"), 1e9, speeds) is None
 
 
+def test_left_takes_the_fastest_run_of_a_kind_that_the_benchmark_does_not_time():
+    found = results.load(readme.ROOT / "results")
+    runs = found.named("table2/actions/cnn3d", "short")
+    rates = left.rates_of_runs(found)
+    assert len(runs) == 3
+    assert rates["CNN3D"] == max(
+        run.record["flops_per_sequence"] * run.record["sequences_per_second"] for run in runs
+    )
+    on_a_cpu = [results.Result(r.folder, r.record | {"device": "cpu"}) for r in runs]
+    assert left.rates_of_runs(results.Results(tuple(on_a_cpu))) == {}
+
+
 def test_drift_has_every_form_and_step(monkeypatch):
     monkeypatch.setattr(drift, "SEQUENCES", 1)
     monkeypatch.setattr(drift, "HORIZON", 3)
