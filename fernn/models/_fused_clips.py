@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn.models._plain import encodes_plainly
+from fernn.ops import flow_pool
 from fernn.ops._backend import low_dtype
 from fernn.ops.flow_step import choose
 
@@ -24,8 +25,8 @@ _FEW = 8  # channels of a frame whose patches are worth gathering
 def fits(model: "Classifier", clip: Tensor) -> bool:
     """Whether `classify` computes `model` on `clip`: a plain recurrence that Triton can take.
 
-    It takes two frames at least. A norm between W and the transport, or a learned transport, is
-    left to `Classifier.forward`.
+    It takes two frames at least. A norm between W and the transport is left to
+    `Classifier.forward`.
     """
     rnn = model.rnn
     if not rnn._stepwise or rnn.frame != "lab" or clip.ndim != 5 or clip.shape[1] < 2:
@@ -43,11 +44,17 @@ def classify(model: "Classifier", clip: Tensor) -> Tensor:
     from fernn.models import _scan  # Triton is imported by those who use it alone
     from fernn.ops._launch import reduce_shift
 
-    rnn = model.rnn
-    dtype = low_dtype(clip)
-    shift = reduce_shift(rnn._shift.on(clip.device), clip.shape[-2:])
-    drives = _encode(cast(nn.Sequential, rnn._layers()[0].input), clip, dtype)
-    seen = _scan.last_pooled(drives, rnn.kernels()[0][1], shift)
+    rnn, kernels = model.rnn, model.rnn.kernels()
+    drives = _encode(cast(nn.Sequential, rnn._layers()[0].input), clip, low_dtype(clip))
+    if rnn.transport is None:
+        shift = reduce_shift(rnn._shift.on(clip.device), clip.shape[-2:])
+        seen = _scan.last_pooled(drives, kernels[0][1], shift)
+    else:
+        state = None
+        for drive in drives.unbind():  # unbound before permuted: gradients are stacked as they lie
+            state = rnn._advance(drive.permute(0, 3, 1, 2)[:, None], state, kernels)
+        assert state is not None
+        seen = flow_pool(state.lab(), rnn._shift.on(clip.device)).permute(0, 2, 3, 1)
     logits: Tensor = model.head(seen.mean((1, 2)))
     return logits
 

@@ -7,6 +7,7 @@ from fernn import _check
 from fernn.flows import Flow, Translation
 from fernn.groups import GroupConv, convolve
 from fernn.nn._conv import FlowConv
+from fernn.nn._transport import LearnedTransport
 
 Kernels = tuple[Tensor | None, Tensor]
 """The dense kernels of U (None for an encoder) and W, expanded once for a whole sequence."""
@@ -71,8 +72,12 @@ class Layer(nn.Module):
             return f'a step has kernels for padding="circular", got {conv.padding!r}.'
         if self.norm is not None:
             return "a step has no kernel for batch-norm after W, got norm=True."
-        if transport is not None:
-            return f"a step has no kernel for a `transport`, got {type(transport).__name__}."
+        mixes = isinstance(conv, FlowConv)
+        if transport is not None and (mixes or not isinstance(transport, LearnedTransport)):
+            return (
+                "a step has kernels for a LearnedTransport without `mixing`, "
+                f"got {type(transport).__name__}{' with mixing' if mixes else ''}."
+            )
         if isinstance(conv, FlowConv) and conv._dense:
             return (
                 "a step has kernels for `mixing` over fewer differences than V has velocities, "

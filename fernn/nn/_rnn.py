@@ -14,10 +14,12 @@ from fernn.groups import PADDINGS, GroupConv
 from fernn.nn._conv import FlowConv
 from fernn.nn._layer import Kernels, Layer
 from fernn.nn._state import FRAMES, State
+from fernn.nn._transport import LearnedTransport
 from fernn.ops import ACTIVATIONS, BACKENDS, flow_step
 from fernn.ops._backend import runs
 from fernn.ops.flow_mix import flow_mix, obstacle
 from fernn.ops.flow_step import choose
+from fernn.ops.slice_conv import obstacle as slice_obstacle
 
 
 class FlowRNN(nn.Module):
@@ -38,8 +40,8 @@ class FlowRNN(nn.Module):
       with the flow.
     - `transport` replaces ψ_1 by a module on [B, V, K, *X] (lab frame only).
     - `backend` is that of `fernn.ops.flow_step`. "triton" raises where no kernel takes a step: with
-      `norm`, `transport`, zeros outside, a flow that is no Translation, and wherever velocities mix
-      but not by `flow_mix`. "auto" runs plain torch there.
+      `norm`, a `transport` that is no LearnedTransport, zeros outside, a flow that is no
+      Translation, and wherever velocities mix but not by `flow_mix`. "auto" runs plain torch there.
 
     One zero velocity, `Translation(radius=0)`, is the G-RNN.
 
@@ -117,10 +119,12 @@ class FlowRNN(nn.Module):
         on_torus = cyclic and padding == "circular"
         # U may act before frames are moved apart where it commutes with the flow, once for all ν.
         self._input_first = frame == "lab" or (on_torus and encoder is None)
-        self._stepwise = on_torus and mixing is None and not norm and transport is None
+        self._linear = transport is None or isinstance(transport, LearnedTransport)
+        self._stepwise = on_torus and mixing is None and not norm and self._linear
         self._obstacle = self._layers()[0].obstacle(flow, transport)
         velocities = flow.velocities
-        self._shift = Constant(velocities if frame == "lab" else torch.zeros_like(velocities))
+        moves = frame == "lab" and transport is None
+        self._shift = Constant(velocities if moves else torch.zeros_like(velocities))
 
     def forward(self, video: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         states = []
@@ -217,10 +221,12 @@ class FlowRNN(nn.Module):
             assert h is not None
             h = h[:, :1]  # a norm counts its slices, and a transport need not keep them alike
         if self._stepwise and h is not None:
+            if self.transport is not None:
+                h = self._transported(h)  # κ_ν and W commute, and so κ_ν may come first
             out = flow_step(h, kernel, drive, shift, name, backend=self.backend)
             return out if name == self.activation else self._sigma(out)
         fused = self._fused(near, drive, kernel, shift)
-        if h is None and layer.norm is None and self.transport is None:  # W ⋆ 0 = 0
+        if h is None and layer.norm is None and self._linear:  # W ⋆ 0 = 0
             return self._sigma(drive).expand(shape)
         h = drive.new_zeros(shape) if h is None else h
         if isinstance(near, FlowConv):
@@ -229,18 +235,23 @@ class FlowRNN(nn.Module):
                 out = flow_mix(h, near.weight, neighbours, drive, shift, name)
                 return out if name == self.activation else self._sigma(out)
             h = h.expand(shape)  # velocities that mix are summed
-        out = layer.recur(h, kernel)
+        return self._sigma(self._transported(layer.recur(h, kernel)) + drive)
+
+    def _transported(self, h: Tensor) -> Tensor:
+        """ψ_1(ν)·h(ν), or what `transport` has in its place."""
+        if isinstance(self.transport, LearnedTransport):
+            return cast(Tensor, self.transport(h, self.backend))
         if self.transport is not None:
-            out = self.transport(out)
-        elif self.frame == "lab":
-            out = self.flow.transport(out, 1)
-        return self._sigma(out + drive)
+            return cast(Tensor, self.transport(h))
+        return self.flow.transport(h, 1) if self.frame == "lab" else h
 
     def _fused(
         self, conv: GroupConv | FlowConv, drive: Tensor, kernel: Tensor, shift: Tensor
     ) -> bool:
         """Whether a kernel takes convolution, transport and σ; raise where one is named in vain."""
         if self._stepwise:
+            if self.transport is not None:
+                runs(self.backend, slice_obstacle(drive))
             return choose(self.backend, drive, kernel, shift) == "triton"
         why = self._obstacle
         if why is None and isinstance(conv, FlowConv):

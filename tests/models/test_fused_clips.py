@@ -31,7 +31,8 @@ def test_fits_plain_recurrences_alone() -> None:
         ({}, True),
         ({"frame": "comoving"}, False),
         ({"norm": True}, False),
-        ({"transport": "learned"}, False),
+        ({"transport": "learned"}, True),
+        ({"transport": "learned", "norm": True}, False),
         ({"backend": "lean"}, False),
         ({"hidden_channels": 12}, False),
     ):

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from tolerances import same
 
 from fernn import Translation
-from fernn.nn import LearnedTransport
+from fernn.nn import FlowRNN, LearnedTransport
 
 
 @pytest.mark.parametrize("size", [3, 5])
@@ -34,30 +34,29 @@ def test_learned_transport_convolves_each_slice_with_its_own_kernel(size):
     assert same(learned(h), want)
 
 
-def _both_ways(form, learned, h, seen):
-    out = form(h)
-    return out, *torch.autograd.grad(out, [learned.weight, h], seen)
+OPTIONS = {"alone": {}, "norm": {"norm": True}, "mixing": {"mixing": 1}}
 
 
-@pytest.mark.parametrize("canvas", [(6, 5), (5, 8), (3, 2)])  # the last wraps taps onto each other
-def test_learned_transport_as_a_product_is_the_convolution(canvas):
-    learned = LearnedTransport(Translation(radius=1), 5).double()
-    h = torch.randn(2, 9, 3, *canvas, dtype=torch.double, requires_grad=True)
-    seen = torch.randn_like(h)
-    product = _both_ways(learned._product, learned, h, seen)
-    for one, other in zip(product, _both_ways(learned._convolution, learned, h, seen), strict=True):
-        assert one.shape == other.shape
-        assert same(one, other)
-
-
-@pytest.mark.gpu
-def test_learned_transport_on_a_gpu_is_the_convolution():
-    learned = LearnedTransport(Translation(radius=2)).double().cuda()
-    h = torch.randn(2, 25, 16, 32, 32, dtype=torch.double, device="cuda", requires_grad=True)
-    seen = torch.randn_like(h)
-    moved = _both_ways(learned, learned, h, seen)
-    for one, other in zip(moved, _both_ways(learned._convolution, learned, h, seen), strict=True):
-        assert same(one, other)
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_flow_rnn_with_a_learned_transport_has_it_after_w(name, backend):
+    """h ← σ(κ_ν ⋆ [W ⋆ h](ν) + U ⋆ f), gradients included, whatever is computed first."""
+    flow = Translation(radius=1)
+    learned = LearnedTransport(flow)
+    rnn = FlowRNN(2, 3, flow=flow, transport=learned, activation="tanh", **OPTIONS[name])
+    rnn.double().backend = backend
+    layer, video = rnn.layers[0], torch.randn(2, 4, 2, 5, 6, dtype=torch.double, requires_grad=True)
+    got = rnn(video)[0]
+    (inner, kernel), h = layer.kernels(), torch.zeros(2, 9, 3, 5, 6, dtype=torch.double)
+    states = []
+    for frame in video.split(1, 1):
+        h = torch.tanh(learned(layer.recur(h, kernel)) + layer.drive(frame, inner))
+        states.append(h)
+    want = torch.stack(states, 1)
+    assert same(got, want)
+    seen, inputs = torch.randn_like(want), [video, *rnn.parameters()]
+    mine, theirs = (torch.autograd.grad(states, inputs, seen) for states in (got, want))
+    assert all(same(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
 def test_learned_transport_can_be_the_flow():

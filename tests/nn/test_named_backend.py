@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fernn import SE2, Classifier, FlowRNN, Forecaster, Rotation, Translation
+from fernn.nn import LearnedTransport
 
 FEW, MANY = Translation(radius=1), Translation(radius=2)
 TURNING, QUARTERS = Rotation(count=1), Rotation(count=1, degrees=90, group=SE2(4))
@@ -42,10 +43,21 @@ CASES: dict[str, tuple[Callable[..., nn.Module], dict, str]] = {
         r"kernels for a Translation, got Rotation\(",
     ),
     "classifier, norm": (Classifier, {"flow": FEW, "norm": True}, "got norm=True"),
-    "classifier, learned": (
+    "classifier, learned": (Classifier, {"flow": FEW, "transport": "learned"}, "CUDA device"),
+    "classifier, learned and norm": (
         Classifier,
-        {"flow": FEW, "transport": "learned"},
-        "no kernel for a `transport`, got LearnedTransport",
+        {"flow": FEW, "transport": "learned", "norm": True},
+        "got norm=True",
+    ),
+    "another transport": (
+        FlowRNN,
+        {"flow": FEW, "transport": nn.Identity()},
+        "a LearnedTransport without `mixing`, got Identity",
+    ),
+    "learned and mixing": (
+        FlowRNN,
+        {"flow": MANY, "transport": LearnedTransport(MANY), "mixing": 1},
+        "a LearnedTransport without `mixing`, got LearnedTransport with mixing",
     ),
 }
 
