@@ -58,6 +58,7 @@ def weight_kernel(
     slabs, rows = tl.cdiv(K, BK), tl.minimum(CHUNK, ROWS - i_c * CHUNK)
     m_g, m_h = (b_d < SIZE) & (b_x < W), b_s < W
     b_sum = tl.zeros((BD * BX, BX), tl.float32)
+    tl.assume(rows * slabs > 0)  # else every product waits for the one before it
     for i_s in tl.range(rows * slabs, num_stages=STAGES):
         i_r = i_c * CHUNK + i_s // slabs
         y, o_image = i_r % H, (i_r // H * V + i_v).to(tl.int64) * H * W * K

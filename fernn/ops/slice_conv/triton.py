@@ -126,8 +126,9 @@ def _blocks(h: Tensor) -> tuple[int, int, str]:
 @cache
 def _hits(size: int, width: int) -> Constant:
     """Where tap e stands in the matrix of its row, [k, side²]: x' = x + e − r on the torus."""
-    side, x = _side(width), torch.arange(width)
-    source = (x + torch.arange(size)[:, None] - size // 2) % width
-    hits = torch.zeros(size, side, side)
-    hits[torch.arange(size)[:, None], x, source] = 1.0
+    side = _side(width)
+    with torch.device("cpu"):  # whatever device the one who asks first builds on
+        x, tap = torch.arange(width), torch.arange(size)[:, None]
+        hits = torch.zeros(size, side, side, dtype=torch.float32)
+        hits[tap, x, (x + tap - size // 2) % width] = 1.0
     return Constant(hits.flatten(1))
