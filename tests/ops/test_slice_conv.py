@@ -66,9 +66,8 @@ def test_slice_conv_at_the_size_of_clips(dtype, monkeypatch: pytest.MonkeyPatch)
     h = torch.randn(4, 25, 128, 32, 32, device="cuda", requires_grad=True)
     weight = torch.randn(25, 5, 5, device="cuda", requires_grad=True)
     seen, results = torch.randn_like(h), []
-    for run, kind in ((slice_conv, dtype), (reference.slice_conv, torch.float32)):
-        out = run(h.to(kind), weight)
-        results.append((out, *torch.autograd.grad(out, [h, weight], seen.to(kind))))
+    for out in (slice_conv(h.to(dtype), weight), reference.slice_conv(h.double(), weight.double())):
+        results.append((out, *torch.autograd.grad(out, [h, weight], seen.to(out.dtype))))
     for mine, theirs in zip(*results, strict=True):
         assert error(mine, theirs, norm=2) < TOLERANCE[dtype]
 
