@@ -34,7 +34,7 @@ def decodes_plainly(model: "Forecaster") -> bool:
     convs = [layer for layer in model.decoder if isinstance(layer, nn.Conv2d)]
     width, size = convs[0].in_channels, (model.kernel_size,) * 2
     widths = [width] * (len(convs) - 1) + [model.rnn.in_channels]
-    return _maximum(model.pool) and all(
+    return pools_plainly(model.pool) and all(
         (conv.in_channels, conv.out_channels, conv.kernel_size) == (width, target, size)
         for conv, target in zip(convs, widths, strict=True)
     )
@@ -45,7 +45,7 @@ def encodes_plainly(model: "Classifier") -> bool:
     encoder, kinds = model.rnn._layers()[0].input, (nn.Conv2d, nn.BatchNorm2d, nn.ReLU)
     if not isinstance(encoder, nn.Sequential) or len(encoder) % len(kinds):
         return False
-    return _maximum(model.pool) and _made_of(encoder, kinds, "circular", bias=False)
+    return pools_plainly(model.pool) and _made_of(encoder, kinds, "circular", bias=False)
 
 
 def _made_of(
@@ -65,7 +65,8 @@ def _made_of(
     return _unhooked(stack)
 
 
-def _maximum(pool: nn.Module) -> bool:
+def pools_plainly(pool: nn.Module) -> bool:
+    """Whether a pool is as made: the maximum over velocities."""
     return type(pool) is FlowPool and pool.reduction == "max" and _unhooked(pool)
 
 

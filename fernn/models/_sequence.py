@@ -5,7 +5,10 @@ from torch import Tensor, nn
 
 from fernn import _check
 from fernn.flows import Translation
-from fernn.nn import CausalAttention, Cell, ConvGRU, FlowEquivariant, FlowPool
+from fernn.models._plain import pools_plainly
+from fernn.nn import CausalAttention, Cell, ConvGRU, FlowEquivariant, FlowPool, State
+from fernn.ops import flow_pool
+from fernn.ops._backend import obstacle
 
 SEQUENCES = ("convgru", "attention")
 
@@ -70,11 +73,20 @@ class SequenceForecaster(nn.Module):
         for frame in video.unbind(1):
             state = self.sequence.step(frame, state)
         assert state is not None
-        predictions = [self.decoder(self.pool(state.lab(ahead=1)))]
+        predictions = [self.decoder(self._seen(state))]
         for _ in range(horizon - 1):
             state = self.sequence.step(predictions[-1].detach().to(video.dtype), state)
-            predictions.append(self.decoder(self.pool(state.lab(ahead=1))))
+            predictions.append(self.decoder(self._seen(state)))
         return torch.stack(predictions, 1)
+
+    def _seen(self, state: State) -> Tensor:
+        """max_ν ψ_1(ν)·M̃[f]_t(ν), in one pass over the state where a kernel can: [B, K, H, W]."""
+        h = state.tensors[-1]
+        shift = self.flow.exp(self.flow.table(h.device), state.time)
+        if pools_plainly(self.pool) and obstacle(h, shift) is None:
+            return flow_pool(h, shift)
+        pooled: Tensor = self.pool(state.lab(ahead=1))
+        return pooled
 
 
 def _conv(source: int, target: int) -> nn.Conv2d:

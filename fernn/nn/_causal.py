@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fernn import _check
 from fernn.groups import GroupConv, Lattice, convolve
+from fernn.ops import gru_step as gru
 
 States = tuple[Tensor, ...]
 
@@ -60,6 +61,11 @@ class ConvGRU(Cell):
 
     def step(self, frame: Tensor, state: States) -> States:
         (h,) = state
+        if gru.obstacle(frame, self.candidate.kernel()) is None:
+            return (gru.gru_step(frame, h, self.gates.kernel(), self.candidate.kernel()),)
+        return self._plain(frame, h)
+
+    def _plain(self, frame: Tensor, h: Tensor) -> States:
         reset, update = _beside(self.gates, frame, h).sigmoid().chunk(2, 1)
         candidate = _beside(self.candidate, frame, reset * h).tanh()
         return (h + update * (candidate - h),)

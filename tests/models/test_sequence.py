@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from suites import run_suite
 from tolerances import BROKEN, TOLERANCE, error, same
 from torch import nn
 
@@ -96,3 +97,13 @@ def test_sequence_forecaster_refuses():
         SequenceForecaster(flow=Rotation(count=1))
     with pytest.raises(ValueError, match="`horizon` must be a positive integer"):
         SequenceForecaster(hidden_channels=4)(torch.zeros(1, 2, 1, 4, 4), horizon=0)
+
+
+def test_forecast_with_kernels_is_the_plain_one_in_the_interpreter():
+    pytest.importorskip("triton")
+    run_suite("models/sequence_suite.py", interpreted=True)
+
+
+@pytest.mark.gpu
+def test_forecast_with_kernels_is_the_plain_one_on_the_device():
+    run_suite("models/sequence_suite.py", interpreted=False)
