@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fernn import _check
 from fernn.groups import GroupConv, Lattice, convolve
 from fernn.ops import gru_step as gru
+from fernn.ops import pixel_attention as attention
 
 States = tuple[Tensor, ...]
 
@@ -112,8 +113,8 @@ class CausalAttention(Cell):
 
     Queries, keys and values are convolutions of the frames. With `recency` head n adds
     −2^{1−n}·(t−s) to its scores; without it a frame's place in time is not known.
-    Shapes: [B, T, C, *X] → [B, T, K, *X]. A stream remembers all keys and values, so its state
-    grows with every frame.
+    Shapes: [B, T, C, *X] → [B, T, K, *X]. A stream remembers all frames, so its state grows with
+    every one; keys and values, many channels for a frame's few, are formed anew at each step.
     """
 
     def __init__(
@@ -137,15 +138,25 @@ class CausalAttention(Cell):
 
     def init_state(self, frame: Tensor) -> States:
         channels = self.qkv.weight.shape[0] // 3
-        none = frame.new_zeros(frame.shape[0], 0, channels, *frame.shape[2:])
-        return none, none, none.new_zeros(frame.shape[0], *none.shape[2:])
+        none = frame.new_zeros(frame.shape[0], 0, *frame.shape[1:])
+        return none, frame.new_zeros(frame.shape[0], channels, *frame.shape[2:])
 
     def step(self, frame: Tensor, state: States) -> States:
-        query, key, value = self.qkv(frame).chunk(3, 1)
-        keys = torch.cat([state[0].to(key.dtype), key[:, None]], 1)
-        values = torch.cat([state[1].to(value.dtype), value[:, None]], 1)
-        parts = (self._headed(t) for t in (query[:, None], keys, values))
-        return keys, values, self._attend(*parts)[:, 0].flatten(1, 2)
+        frames, kernel = torch.cat([state[0], frame[:, None]], 1), self.qkv.kernel()
+        if attention.obstacle(frames, kernel, self.heads) is None:
+            seen = attention.pixel_attention(frames, kernel, self.heads, self.recency)
+        else:
+            seen = self._plain(frames, kernel)
+        return frames, seen
+
+    def _plain(self, frames: Tensor, kernel: Tensor) -> Tensor:
+        """What the last of all frames, [B, T, C, *X], sees."""
+        channels = len(kernel) // 3
+        query = convolve(frames[:, -1], kernel[:channels], self.qkv.padding)
+        past = convolve(frames.flatten(0, 1), kernel[channels:], self.qkv.padding)
+        key, value = past.unflatten(0, frames.shape[:2]).chunk(2, 2)
+        parts = (self._headed(t) for t in (query[:, None], key, value))
+        return self._attend(*parts)[:, 0].flatten(1, 2)
 
     def forward(self, video: Tensor) -> Tensor:
         _check_video(video, self.dim)

@@ -14,7 +14,10 @@ from fernn import Translation
 from fernn.models import SequenceForecaster
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
-SEQUENCES = {"convgru": "fernn.nn._causal.gru.obstacle"}
+SEQUENCES = {
+    "convgru": "fernn.nn._causal.gru.obstacle",
+    "attention": "fernn.nn._causal.attention.obstacle",
+}
 POOL = "fernn.models._sequence.obstacle"
 
 

@@ -107,7 +107,7 @@ def test_causal_models_run_under_autocast(name):
 
 @pytest.mark.parametrize("recency", [False, True])
 def test_causal_attention_streams(recency):
-    """One frame at a time, with the keys and values kept, is the whole sequence at once."""
+    """One frame at a time, with the frames kept, is the whole sequence at once."""
     model = CausalAttention(2, 4, heads=2, recency=recency).double()
     x = torch.randn(2, 5, 2, 4, 3, dtype=torch.double)
     out, state = model(x), model.init_state(x[:, 0])
