@@ -113,8 +113,8 @@ class CausalAttention(Cell):
 
     Queries, keys and values are convolutions of the frames. With `recency` head n adds
     −2^{1−n}·(t−s) to its scores; without it a frame's place in time is not known.
-    Shapes: [B, T, C, *X] → [B, T, K, *X]. A stream remembers all frames, so its state grows with
-    every one; keys and values, many channels for a frame's few, are formed anew at each step.
+    Shapes: [B, T, C, *X] → [B, T, K, *X]. A stream remembers all frames, and the keys and
+    values of those where they were formed, so its state grows with every frame.
     """
 
     def __init__(
@@ -137,26 +137,24 @@ class CausalAttention(Cell):
         self.qkv = GroupConv(Lattice(dim), in_channels, 3 * out_channels, kernel_size)
 
     def init_state(self, frame: Tensor) -> States:
-        channels = self.qkv.weight.shape[0] // 3
-        none = frame.new_zeros(frame.shape[0], 0, *frame.shape[1:])
-        return none, frame.new_zeros(frame.shape[0], channels, *frame.shape[2:])
+        batch, canvas = frame.shape[0], frame.shape[2:]
+        out = frame.new_zeros(batch, self.qkv.weight.shape[0] // 3, *canvas)
+        none = out.new_zeros(batch, 0, *out.shape[1:])
+        return frame.new_zeros(batch, 0, *frame.shape[1:]), none, none, out
 
     def step(self, frame: Tensor, state: States) -> States:
-        frames, kernel = torch.cat([state[0], frame[:, None]], 1), self.qkv.kernel()
+        frames, keys, values, _ = state
+        frames, kernel = torch.cat([frames, frame[:, None]], 1), self.qkv.kernel()
         if attention.obstacle(frames, kernel, self.heads) is None:
             seen = attention.pixel_attention(frames, kernel, self.heads, self.recency)
-        else:
-            seen = self._plain(frames, kernel)
-        return frames, seen
-
-    def _plain(self, frames: Tensor, kernel: Tensor) -> Tensor:
-        """What the last of all frames, [B, T, C, *X], sees."""
-        channels = len(kernel) // 3
-        query = convolve(frames[:, -1], kernel[:channels], self.qkv.padding)
-        past = convolve(frames.flatten(0, 1), kernel[channels:], self.qkv.padding)
-        key, value = past.unflatten(0, frames.shape[:2]).chunk(2, 2)
-        parts = (self._headed(t) for t in (query[:, None], key, value))
-        return self._attend(*parts)[:, 0].flatten(1, 2)
+            return frames, keys, values, seen
+        missing = frames[:, keys.shape[1] :]
+        qkv = convolve(missing.flatten(0, 1), kernel, self.qkv.padding)
+        query, key, value = qkv.unflatten(0, missing.shape[:2]).chunk(3, 2)
+        keys = torch.cat([keys.to(key.dtype), key], 1)
+        values = torch.cat([values.to(value.dtype), value], 1)
+        parts = (self._headed(t) for t in (query[:, -1:], keys, values))
+        return frames, keys, values, self._attend(*parts)[:, 0].flatten(1, 2)
 
     def forward(self, video: Tensor) -> Tensor:
         _check_video(video, self.dim)

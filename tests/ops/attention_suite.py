@@ -43,7 +43,7 @@ def _model(source: int, channels: int, **options: object) -> CausalAttention:
 def test_pixel_attention_is_the_plain_form(shape, channels, heads, size, recency) -> None:
     model = _model(shape[2], channels, heads=heads, kernel_size=size, recency=recency)
     frames, weight = torch.randn(shape, device=DEVICE), model.qkv.weight
-    got, want = pixel_attention(frames, weight, heads, recency), model._plain(frames, weight)
+    got, want = pixel_attention(frames, weight, heads, recency), model(frames)[:, -1]
     assert same(got, want)
     assert got.is_contiguous(memory_format=torch.channels_last)
     grad = torch.randn_like(want)
@@ -56,14 +56,14 @@ def test_a_program_sums_over_many_blocks(monkeypatch: pytest.MonkeyPatch) -> Non
     model, frames = _model(1, 8, heads=2), torch.randn(3, 2, 1, 5, 7, device=DEVICE)
     weight, grad = model.qkv.weight, torch.randn(3, 8, 5, 7, device=DEVICE)
     (mine,) = torch.autograd.grad(pixel_attention(frames, weight, 2, False), weight, grad)
-    (theirs,) = torch.autograd.grad(model._plain(frames, weight), weight, grad)
+    (theirs,) = torch.autograd.grad(model(frames)[:, -1], weight, grad)
     assert same(mine, theirs)
 
 
 def test_scores_of_any_size_have_a_softmax() -> None:
     model, frames = _model(1, 8, heads=2), 100 * torch.randn(1, 3, 1, 4, 4, device=DEVICE)
     got = pixel_attention(frames, model.qkv.weight, 2, False)
-    assert same(got, model._plain(frames, model.qkv.weight))
+    assert same(got, model(frames)[:, -1])
 
 
 def test_half_precision_is_that_of_autocast() -> None:
@@ -74,7 +74,7 @@ def test_half_precision_is_that_of_autocast() -> None:
     frames, weight = torch.randn(2, 3, 1, 5, 4, device=DEVICE), model.qkv.weight
     with torch.autocast(DEVICE, half):
         got = pixel_attention(frames, weight, 4, True)
-    want = model._plain(frames, weight)
+    want = model(frames)[:, -1]
     assert got.dtype == half
     assert error(got, want, norm=2) < TOLERANCE[torch.bfloat16]
     grad = torch.randn_like(want)
@@ -104,3 +104,14 @@ def test_step_takes_it_and_exports_for_batches_of_any_size(
     program = torch.export.export(stream, (video[:2],), dynamic_shapes=({0: Dim.DYNAMIC},))
     assert "fernn.pixel_attention" in str(program.graph)
     assert same(program.module()(video), stream.cell(video)[:, -1])
+
+
+def test_a_stream_goes_on_where_kernels_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys and values that no kernel wrote are formed when they are asked for."""
+    cell, video = _model(1, 8, heads=2, recency=True), torch.randn(2, 4, 1, 4, 3, device=DEVICE)
+    state, want = cell.init_state(video[:, 0]), cell(video)
+    for t, why in enumerate((None, None, "tested", None)):
+        monkeypatch.setattr("fernn.nn._causal.attention.obstacle", lambda *_, why=why: why)
+        state = cell.step(video[:, t], state)
+        assert same(state[-1], want[:, t])
+    assert state[1].shape[1] == 3
