@@ -23,7 +23,9 @@ from fernn.ops.flow_step import _step
 from fernn.ops.flow_step._cudnn import adjoint_of, convolve, correlate, kernel_of
 from fernn.ops.gru_step import _kernels
 
-_PIXELS, _CHANNELS = 32, 128  # of a block, at most
+_CHANNELS = 128  # of a block, at most
+_FORWARD = {"BP": 32, "num_warps": 4}
+_BACKWARD = {"BP": 16, "num_warps": 4, "num_stages": 1}  # with more it has too few registers
 _PROGRAMS = 1056  # that sum the gradient of U, each over many blocks: eight for a processor
 
 
@@ -45,7 +47,7 @@ def _advance(
     _step.fill_halo(h[:, None], halo)
     conv = convolve(halo, kernel_of(gates, h.dtype))[:, 0]
     column = columns_of(inner).to(h.dtype).contiguous()
-    tiles, options = _plan(h, column, candidate)
+    tiles, options = _plan(h, column, candidate, _FORWARD)
     grid, sizes = (tiles, -(-h.shape[3] // options["BK"])), (*h.shape[1:], frame.shape[1])
     out = torch.empty_like(h)
     with device_of(h):
@@ -75,7 +77,7 @@ def _advance_backward(
     new: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     column = columns_of(inner).to(h.dtype).contiguous()
-    tiles, options = _plan(h, column, candidate)
+    tiles, options = _plan(h, column, candidate, _BACKWARD)
     grid = min(tiles, _PROGRAMS), -(-h.shape[3] // options["BK"])
     sizes = tiles, *h.shape[1:], frame.shape[1]
     halo_gates, halo = _room(h, gates), _room(h, candidate)
@@ -130,12 +132,14 @@ def _backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, .
 _advance.register_autograd(_backward, setup_context=_setup_context)
 
 
-def _plan(h: Tensor, column: Tensor, kernel: Tensor) -> tuple[int, dict[str, int]]:
+def _plan(
+    h: Tensor, column: Tensor, kernel: Tensor, block: dict[str, int]
+) -> tuple[int, dict[str, int]]:
     """How many blocks of pixels there are, and what the kernels must know to be compiled."""
     images, height, width, channels = h.shape
-    block = max(16, min(_CHANNELS, 1 << (channels - 1).bit_length()))
-    sizes = {"SIDE": kernel.shape[-1], "BT": len(column), "BP": _PIXELS, "BK": block}
-    return images * -(-height * width // _PIXELS), sizes | {"num_warps": 4}
+    most = max(16, min(_CHANNELS, 1 << (channels - 1).bit_length()))
+    options = {"SIDE": kernel.shape[-1], "BT": len(column), "BK": most} | block
+    return images * -(-height * width // block["BP"]), options
 
 
 def _room(h: Tensor, kernel: Tensor) -> Tensor:
