@@ -25,7 +25,7 @@ def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("source", "channels", "size", "canvas", "images"),
     [
-        (1, 8, 3, (5, 7), 3),  # more pixels than a block, and not a multiple
+        (1, 8, 3, (5, 7), 2),  # more pixels than a block, and not a multiple
         (2, 8, 3, (2, 3), 2),  # more taps than sixteen
         (1, 136, 1, (3, 3), 1),  # a second block of channels
         (1, 8, 5, (4, 5), 1),
@@ -54,7 +54,7 @@ def test_a_program_sums_over_many_blocks(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("fernn.ops.gru_step.triton._PROGRAMS", 2)
     cell = ConvGRU(1, 8).to(DEVICE)
     weights = cell.gates.weight, cell.candidate.weight
-    frame, h = torch.randn(3, 1, 5, 7, device=DEVICE), torch.randn(3, 8, 5, 7, device=DEVICE)
+    frame, h = torch.randn(2, 1, 5, 7, device=DEVICE), torch.randn(2, 8, 5, 7, device=DEVICE)
     grad = torch.randn_like(h)
     mine = torch.autograd.grad(gru_step(frame, h, *weights), weights, grad)
     theirs = torch.autograd.grad(cell._plain(frame, h)[0], weights, grad)
