@@ -19,7 +19,9 @@ DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
 @pytest.fixture(autouse=True)
 def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In full precision, and with programs that sum over many blocks."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr("fernn.ops.pixel_attention.triton._PROGRAMS", 2)
     torch.manual_seed(0)
 
 
@@ -48,15 +50,6 @@ def test_pixel_attention_is_the_plain_form(shape, channels, heads, size, recency
     assert got.is_contiguous(memory_format=torch.channels_last)
     grad = torch.randn_like(want)
     (mine,), (theirs,) = (torch.autograd.grad(x, weight, grad) for x in (got, want))
-    assert same(mine, theirs)
-
-
-def test_a_program_sums_over_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fernn.ops.pixel_attention.triton._PROGRAMS", 2)
-    model, frames = _model(1, 8, heads=2), torch.randn(2, 2, 1, 5, 7, device=DEVICE)
-    weight, grad = model.qkv.weight, torch.randn(2, 8, 5, 7, device=DEVICE)
-    (mine,) = torch.autograd.grad(pixel_attention(frames, weight, 2, False), weight, grad)
-    (theirs,) = torch.autograd.grad(model(frames)[:, -1], weight, grad)
     assert same(mine, theirs)
 
 

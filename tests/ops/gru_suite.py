@@ -19,7 +19,9 @@ DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
 @pytest.fixture(autouse=True)
 def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In full precision, and with programs that sum over many blocks."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr("fernn.ops.gru_step.triton._PROGRAMS", 2)
 
 
 @pytest.mark.parametrize(
@@ -47,17 +49,6 @@ def test_gru_step_is_the_plain_step(source, channels, size, canvas, images) -> N
     assert got.is_contiguous(memory_format=torch.channels_last)
     grad = torch.randn_like(want)
     mine, theirs = (torch.autograd.grad(x, (h, *weights), grad) for x in (got, want))
-    assert all(same(a, b) for a, b in zip(mine, theirs, strict=True))
-
-
-def test_a_program_sums_over_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fernn.ops.gru_step.triton._PROGRAMS", 2)
-    cell = ConvGRU(1, 8).to(DEVICE)
-    weights = cell.gates.weight, cell.candidate.weight
-    frame, h = torch.randn(2, 1, 5, 7, device=DEVICE), torch.randn(2, 8, 5, 7, device=DEVICE)
-    grad = torch.randn_like(h)
-    mine = torch.autograd.grad(gru_step(frame, h, *weights), weights, grad)
-    theirs = torch.autograd.grad(cell._plain(frame, h)[0], weights, grad)
     assert all(same(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
