@@ -87,7 +87,7 @@ if DEVICE == "cuda":
                     _refuse(forced, why)
                 with torch.autocast("cuda", torch.bfloat16, enabled=half):
                     out = model(video, 3)
-                weights = torch.linspace(-1, 1, out.numel(), device="cuda").reshape(out.shape)
+                weights = torch.linspace(-1, 2, out.numel(), device="cuda").reshape(out.shape)
                 loss = (out.float() * weights).sum()
                 results.append([out, *torch.autograd.grad(loss, list(model.parameters()))])
         for mine, theirs, exact in zip(*results, strict=True):
