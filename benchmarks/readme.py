@@ -166,21 +166,24 @@ def _shown(key: str, larger: results.Results) -> str:
     known = [column for column in ("paper", "ours", RATIO) if column in made[0].columns]
     number = key.partition("-")[0]
     title = f"Table {number}: {made[0].title}" if number.isdigit() else made[0].title
-    columns = [title, "", *known, "scale", "seeds", "hardware", "a run"]
+    cells_of = [dict(zip(made[0].columns, row.cells, strict=True)) for row in rows]
+    machines = [f"{cell['hardware']}, {cell['precision']}" for cell in cells_of]
+    shared = len(set(machines)) == 1  # then it is said once, below
+    columns = [title, "", *known, "scale", "seeds", *([] if shared else ["hardware"]), "a run"]
     lines = ["| " + " | ".join(columns) + " |"]
-    lines += ["|---|---|" + "--:|" * len(known) + "---|--:|---|--:|"]
-    for row in rows:
-        cell = dict(zip(made[0].columns, row.cells, strict=True))
+    lines += ["|---|---|" + "--:|" * len(known) + "---|--:|" + "---|" * (not shared) + "--:|"]
+    for row, cell, machine in zip(rows, cells_of, machines, strict=True):
         seconds = row.data["wall_seconds"]
         cells = [row.section, cell["model"], *(cell[column] for column in known)]
         cells += [f"{row.data['scale']}, {cell['epochs']} epochs", cell["seeds"]]
-        cells += [f"{cell['hardware']}, {cell['precision']}"]
+        cells += [] if shared else [machine]
         cells += ["–" if seconds is None else duration(seconds)]
         lines.append("| " + " | ".join(cells) + " |")
     names = {row.data["recipe"] for row in rows}
     runs = [r for r in (*larger.found, *larger.changed) if r.name in names]
-    origins = dict.fromkeys(_origin(r.record["environment"]) for r in runs)
-    return "\n".join([*lines, "", f"<sub>{'; '.join(origins)}</sub>"])
+    origins = list(dict.fromkeys(_origin(r.record["environment"]) for r in runs))
+    precision = [cells_of[0]["precision"]] if shared else []
+    return "\n".join([*lines, "", f"<sub>{'; '.join(precision + origins)}</sub>"])
 
 
 def spent(found: results.Results) -> str:

@@ -88,19 +88,28 @@ def test_readme_shows_larger_runs(tmp_path):
     lines = readme.trained(results.load(tmp_path)).splitlines()
     assert lines[2:4] == [
         "| Translating MNIST, V^T_2 | G-RNN | 8.1e-3 ± 6e-4 | 8.10e-3 | 1.00 | short, 4 epochs "
-        "| 1 of 5 | Invented GPU, bf16-mixed | 2.0 h |",
+        "| 1 of 5 | 2.0 h |",
         "| Translating MNIST, V^T_2 | FERNN-V^T_2, transported | 1.5e-4 ± 2e-5 | 3.00e-4 | 2.00 "
-        "| short, 4 epochs | 1 of 5 | Invented GPU, bf16-mixed | 2.0 h |",
+        "| short, 4 epochs | 1 of 5 | 2.0 h |",
     ]
-    assert lines[-1] == "<sub>Invented GPU, torch 9.9, 2000-01-01, commit 0000000 and changes</sub>"
+    origin = "Invented GPU, torch 9.9, 2000-01-01, commit 0000000 and changes"
+    assert lines[-1] == f"<sub>bf16-mixed; {origin}</sub>"
     fewer = find("table1/translation/fernn-v1", "short").but(training={"epochs": 3})
     write_run(tmp_path, fewer.name, recipe=fewer, metrics=metrics, environment=environment)
     shown = readme.trained(results.load(tmp_path))
     assert "| FERNN-V^T_1, training.epochs=3 | – | 3.00e-4 | – |" in shown
     again = forecast_metrics(names[0], "paper", mse=8e-3)
     write_run(tmp_path, names[0], scale="paper", metrics=again, environment=environment)
-    rows = readme.trained(results.load(tmp_path)).splitlines()[2:6]
+    shown = readme.trained(results.load(tmp_path))
+    assert "| hardware |" not in shown
+    rows = shown.splitlines()[2:6]
     assert [row.split("|")[6].split(",")[0].strip() for row in rows] == ["paper", *["short"] * 3]
+    other = "table1/translation/grnn-transported"
+    write_run(tmp_path, other, metrics=metrics, environment=environment, precision="tf32")
+    shown = readme.trained(results.load(tmp_path))
+    assert "| seeds | hardware | a run |" in shown
+    assert "| 1 of 5 | Invented GPU, tf32 | 2.0 h |" in shown
+    assert shown.endswith(f"<sub>{origin}</sub>")
 
 
 def test_readme_shows_every_table_that_has_runs(tmp_path):
