@@ -131,6 +131,13 @@ def clips(recipe: Recipe, path: Source | None) -> ClipArchive | None:
             f"`--clips` must have frames of {recipe.data.canvas}, the `data.canvas` of "
             f"{recipe.name!r} at scale {recipe.scale!r}, got {canvas} in {path}."
         )
+    known, told_apart = len(archive.classes), recipe.settings()["options.classes"]
+    if known != told_apart:
+        raise ValueError(
+            f"`--clips` must have the {told_apart} classes that the model of {recipe.name!r} tells "
+            f"apart, got {known} in {path}. `fernn train --set options.classes={known}` changes "
+            "the model."
+        )
     if archive.name == _KTH and recipe.scale != "quick" and len(archive.clip) != _KTH_CLIPS:
         raise ValueError(
             f"`--clips` must be all of KTH at scale {recipe.scale!r}, {_KTH_CLIPS} clips, got "

@@ -152,8 +152,8 @@ def test_short_trains_faster_on_a_schedule(name, epochs, rate, clip):
 
 
 @functools.cache
-def _archive(size=32):
-    """Clips of noise, as many of each class in every split."""
+def _archive(size=32, more=()):
+    """Clips of noise, as many of each class in every split but of those that are named as more."""
     clips = 48
     generator = torch.Generator().manual_seed(0)
     frames = torch.randint(0, 255, (clips * 32, size, size), dtype=torch.uint8, generator=generator)
@@ -161,7 +161,7 @@ def _archive(size=32):
     split = ("train",) * 36 + ("val",) * 6 + ("test",) * 6
     names = tuple(str(i) for i in range(clips))
     numbers = (torch.full((clips,), 32), number % 6, number, number * 0)
-    classes = ("walk", "jog", "run", "box", "wave", "clap")
+    classes = ("walk", "jog", "run", "box", "wave", "clap", *more)
     return ClipArchive("made", classes, frames, *numbers, clip=names, split=split)
 
 
@@ -280,6 +280,11 @@ def test_a_recipe_takes_its_own_clips(tmp_path):
     _archive(size=24).save(path)
     with pytest.raises(ValueError, match=r"must have frames of \(32, 32\).*got \(24, 24\)"):
         datasets.clips(find("table2/actions/grnn"), path)
+    _archive(more=("dance", "fall")).save(path)
+    for name in ("table2/actions/grnn", "table2/actions/cnn3d"):
+        with pytest.raises(ValueError, match=r"the 6 classes .*got 8 .*--set options.classes=8"):
+            datasets.clips(find(name), path)
+        assert len(datasets.clips(changed(find(name), ["options.classes=8"]), path).classes) == 8
     assert datasets.clips(find("table4/grnn"), None) is None
 
 
