@@ -95,8 +95,8 @@ def training(record: dict) -> str:
     seeds = max(max(of) / min(of) - 1 for of in ends.values())
     return (
         f"Training FERNN-V^T_1 for {steps} steps from {len(ours)} draws of its weights, the last "
-        f"{tail} steps have a mean loss of ({learnt}). The two forms of one draw end {gap:.2%} "
-        f"apart at most, two draws in one form {seeds:.2%}."
+        f"{tail} steps have a mean loss of ({learnt}). The two forms of one draw end "
+        f"{100 * gap:.2g} % apart at most, two draws in one form {100 * seeds:.2g} %."
     )
 
 

@@ -107,8 +107,8 @@ def test_report_says_how_near_training_ends() -> None:
     assert "for 2 steps from 2 draws of its weights, the last 2 steps have a mean loss of" in line
     assert "(published, float32: 1.50e+00, 1.55e+00; ours, bfloat16: 1.50e+00, 1.55e+00" in line
     assert "the best constant forecast: 3.00e+00)" in line
-    assert "The two forms of one draw end 0.33% apart" in line
-    assert "two draws in one form 3.33%" in line
+    assert "The two forms of one draw end 0.33 % apart" in line
+    assert "two draws in one form 3.3 %" in line
     record = report.load()
     assert report.training(record) in report.table(record)
     del record["training_losses"]
