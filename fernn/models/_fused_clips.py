@@ -29,9 +29,9 @@ def fits(model: "Classifier", clip: Tensor) -> bool:
     `Classifier.forward`.
     """
     rnn = model.rnn
-    if not rnn._stepwise or rnn.frame != "lab" or clip.ndim != 5 or clip.shape[1] < 2:
+    if not (rnn._stepwise or rnn._sliced) or rnn.frame != "lab" or rnn.in_channels > _FEW:
         return False
-    if rnn.in_channels > _FEW:
+    if clip.ndim != 5 or clip.shape[1] < 2:
         return False
     rnn._check_input("clip", clip, sequence=True)
     shift = rnn._shift.on(clip.device)
@@ -46,7 +46,7 @@ def classify(model: "Classifier", clip: Tensor) -> Tensor:
 
     rnn, kernels = model.rnn, model.rnn.kernels()
     drives = _encode(cast(nn.Sequential, rnn._layers()[0].input), clip, low_dtype(clip))
-    if rnn.transport is None:
+    if rnn._stepwise:
         shift = reduce_shift(rnn._shift.on(clip.device), clip.shape[-2:])
         seen = _scan.last_pooled(drives, kernels[0][1], shift)
     else:

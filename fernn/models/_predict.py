@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def fits(model: "Forecaster", state: "State") -> bool:
     """Whether `predict` computes the prediction: images on a torus, in lab coordinates."""
-    h, shift = state.tensors[-1], model.rnn._shift.on(state.tensors[-1].device)
+    h, shift = state.tensors[-1], model.flow.table(state.tensors[-1].device)
     return (
         isinstance(model.flow, Translation)
         and state.frame == "lab"
@@ -37,7 +37,7 @@ def predict(model: "Forecaster", state: "State", ahead: int) -> Tensor:
     from fernn.ops.torus_conv import torus_conv  # Triton is imported by those who use it alone
 
     h = state.tensors[-1]
-    x = flow_pool(h, ahead * model.rnn._shift.on(h.device)).permute(0, 2, 3, 1).to(low_dtype(h))
+    x = flow_pool(h, ahead * model.flow.table(h.device)).permute(0, 2, 3, 1).to(low_dtype(h))
     *hidden, last = [layer for layer in model.decoder if isinstance(layer, nn.Conv2d)]
     for conv in hidden:
         x = torch.relu(torus_conv(x, conv.weight) + cast(Tensor, conv.bias).to(x.dtype))

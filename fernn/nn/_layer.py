@@ -73,7 +73,7 @@ class Layer(nn.Module):
         if self.norm is not None:
             return "a step has no kernel for batch-norm after W, got norm=True."
         mixes = isinstance(conv, FlowConv)
-        if transport is not None and (mixes or not isinstance(transport, LearnedTransport)):
+        if transport is not None and (mixes or type(transport) is not LearnedTransport):
             return (
                 "a step has kernels for a LearnedTransport without `mixing`, "
                 f"got {type(transport).__name__}{' with mixing' if mixes else ''}."

@@ -119,8 +119,10 @@ class FlowRNN(nn.Module):
         on_torus = cyclic and padding == "circular"
         # U may act before frames are moved apart where it commutes with the flow, once for all ν.
         self._input_first = frame == "lab" or (on_torus and encoder is None)
-        self._linear = transport is None or isinstance(transport, LearnedTransport)
-        self._stepwise = on_torus and mixing is None and not norm and self._linear
+        self._learned = type(transport) is LearnedTransport  # a subclass need not be a convolution
+        plain = on_torus and mixing is None and not norm
+        self._stepwise = plain and transport is None
+        self._sliced = plain and self._learned  # κ_ν may act before W, and a step does the rest
         self._obstacle = self._layers()[0].obstacle(flow, transport)
         velocities = flow.velocities
         moves = frame == "lab" and transport is None
@@ -220,13 +222,14 @@ class FlowRNN(nn.Module):
         if alike and layer.norm is None and self.transport is None:
             assert h is not None
             h = h[:, :1]  # a norm counts its slices, and a transport need not keep them alike
-        if self._stepwise and h is not None:
-            if self.transport is not None:
-                h = self._transported(h)  # κ_ν and W commute, and so κ_ν may come first
+        if (self._stepwise or self._sliced) and h is not None:
+            if self._sliced:
+                h = self._transported(h)
             out = flow_step(h, kernel, drive, shift, name, backend=self.backend)
             return out if name == self.activation else self._sigma(out)
         fused = self._fused(near, drive, kernel, shift)
-        if h is None and layer.norm is None and self._linear:  # W ⋆ 0 = 0
+        linear = layer.norm is None and (self.transport is None or self._learned)
+        if h is None and linear:  # W ⋆ 0 = 0
             return self._sigma(drive).expand(shape)
         h = drive.new_zeros(shape) if h is None else h
         if isinstance(near, FlowConv):
@@ -239,18 +242,17 @@ class FlowRNN(nn.Module):
 
     def _transported(self, h: Tensor) -> Tensor:
         """ψ_1(ν)·h(ν), or what `transport` has in its place."""
-        if isinstance(self.transport, LearnedTransport):
-            return cast(Tensor, self.transport(h, self.backend))
         if self.transport is not None:
-            return cast(Tensor, self.transport(h))
+            options = (self.backend,) if self._learned else ()
+            return cast(Tensor, self.transport(h, *options))
         return self.flow.transport(h, 1) if self.frame == "lab" else h
 
     def _fused(
         self, conv: GroupConv | FlowConv, drive: Tensor, kernel: Tensor, shift: Tensor
     ) -> bool:
         """Whether a kernel takes convolution, transport and σ; raise where one is named in vain."""
-        if self._stepwise:
-            if self.transport is not None:
+        if self._stepwise or self._sliced:
+            if self._sliced:
                 runs(self.backend, slice_obstacle(drive))
             return choose(self.backend, drive, kernel, shift) == "triton"
         why = self._obstacle

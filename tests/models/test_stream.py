@@ -7,7 +7,8 @@ from tolerances import TOLERANCE, error, same
 
 import fernn
 from fernn import FlowRNN, Forecaster, Rotation, Stream, Translation
-from fernn.models import _streamed
+from fernn.models import _fused, _streamed
+from fernn.nn import LearnedTransport
 
 MOVING, TURNING = Translation(velocities=[(0, 0), (1, -2), (-1, 1)]), Rotation(count=1, degrees=30)
 MODELS = {
@@ -20,6 +21,7 @@ MODELS = {
     "layers": lambda: FlowRNN(1, [3, 4], flow=MOVING, activation="tanh"),
     "norm": lambda: FlowRNN(1, 4, flow=MOVING, norm=True),
     "comoving": lambda: FlowRNN(1, 4, flow=MOVING, frame="comoving"),
+    "learned": lambda: FlowRNN(1, 16, flow=MOVING, transport=LearnedTransport(MOVING)),
 }
 
 
@@ -128,7 +130,9 @@ def test_the_kernels_answer_the_same_on_the_device():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize("name", ["transported", "published", "rotation", "recurrence", "layers"])
+@pytest.mark.parametrize(
+    "name", ["transported", "published", "rotation", "recurrence", "layers", "learned"]
+)
 def test_answers_are_the_same_from_a_graph(autocast, name, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     model, video = MODELS[name]().eval().cuda(), _video(device="cuda")
@@ -147,11 +151,16 @@ def test_answers_are_the_same_from_a_graph(autocast, name, monkeypatch):
     assert all(torch.equal(stream(f), a) for f, a in zip(video.unbind(1), again, strict=True))
 
 
-@pytest.mark.gpu
-def test_the_kernels_take_plain_recurrences_alone():
-    frame = torch.rand(1, 1, 6, 7, device="cuda")
-    fitting = {name for name, make in MODELS.items() if _streamed.fits(make().cuda(), frame)}
+def test_the_kernels_take_plain_recurrences_alone(monkeypatch):
+    monkeypatch.setattr("fernn.ops._backend.obstacle", lambda *_, **__: None)
+    frame = torch.rand(1, 1, 6, 7)
+    fitting = {name for name, make in MODELS.items() if _streamed.fits(make(), frame)}
     assert fitting == {"transported", "published", "G-RNN", "recurrence"}
+    model = MODELS["transported"]()
+    assert _fused.fits(model, _video())
+    model.rnn = MODELS["learned"]()
+    assert not _fused.fits(model, _video())
+    assert not _streamed.fits(model, frame)
 
 
 @pytest.mark.gpu
