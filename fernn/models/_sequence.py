@@ -69,6 +69,7 @@ class SequenceForecaster(nn.Module):
 
     def forward(self, video: Tensor, horizon: int = 10) -> Tensor:
         _check.count("horizon", horizon, least=1)
+        _check.signal("video", video, rank=5, layout="[B, T, C, H, W]")
         state = None
         for frame in video.unbind(1):
             state = self.sequence.step(frame, state)

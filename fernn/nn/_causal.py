@@ -44,6 +44,8 @@ class Cell(nn.Module, ABC):
 class ConvGRU(Cell):
     """h ← (1 − z)∘h + z∘tanh(U f + W(r∘h)), gates r and z by convolution of f and h.
 
+    On a CUDA device kernels take frames that need no gradient, and have first gradients alone.
+
     >>> ConvGRU(1, 4)(torch.zeros(2, 3, 1, 8, 8)).shape
     torch.Size([2, 3, 4, 8, 8])
     """
@@ -62,6 +64,7 @@ class ConvGRU(Cell):
 
     def step(self, frame: Tensor, state: States) -> States:
         (h,) = state
+        _check_frame(frame, state, self.gates.in_channels - self.hidden_channels, self.dim)
         if gru.obstacle(frame, self.candidate.kernel()) is None:
             return (gru.gru_step(frame, h, self.gates.kernel(), self.candidate.kernel()),)
         return self._plain(frame, h)
@@ -114,7 +117,8 @@ class CausalAttention(Cell):
     Queries, keys and values are convolutions of the frames. With `recency` head n adds
     −2^{1−n}·(t−s) to its scores; without it a frame's place in time is not known.
     Shapes: [B, T, C, *X] → [B, T, K, *X]. A stream remembers all frames, and the keys and
-    values of those where they were formed, so its state grows with every frame.
+    values of those where they were formed, so its state grows with every frame. On a CUDA device a
+    stream runs in kernels where frames need no gradient; these have first gradients alone.
     """
 
     def __init__(
@@ -144,6 +148,7 @@ class CausalAttention(Cell):
 
     def step(self, frame: Tensor, state: States) -> States:
         frames, keys, values, _ = state
+        _check_frame(frame, state, self.qkv.in_channels, self.dim)
         frames, kernel = torch.cat([frames, frame[:, None]], 1), self.qkv.kernel()
         if attention.obstacle(frames, kernel, self.heads) is None:
             seen = attention.pixel_attention(frames, kernel, self.heads, self.recency)
@@ -190,5 +195,19 @@ class CausalAttention(Cell):
 
 
 def _check_video(video: Tensor, dim: int) -> None:
-    layout = "[B, T, C, " + ", ".join("DHW"[-dim:]) + "]"
-    _check.signal("video", video, rank=3 + dim, layout=layout)
+    _check.signal("video", video, rank=3 + dim, layout=_layout("B, T, C", dim))
+
+
+def _check_frame(frame: Tensor, state: States, channels: int, dim: int) -> None:
+    """Raise unless a frame fits cell and state: a kernel would read past what it is given."""
+    _check.signal("frame", frame, rank=2 + dim, layout=_layout("B, C", dim), channels=channels)
+    wanted, held = ((x.shape[0], *x.shape[2:]) for x in (frame, state[-1]))
+    if held != wanted:
+        raise ValueError(
+            f"`state` must have the batch and canvas of the frame, {tuple(frame.shape)}, "
+            f"got one that ends in {tuple(state[-1].shape)}."
+        )
+
+
+def _layout(axes: str, dim: int) -> str:
+    return f"[{axes}, " + ", ".join("DHW"[-dim:]) + "]"

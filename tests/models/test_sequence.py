@@ -97,6 +97,8 @@ def test_sequence_forecaster_refuses():
         SequenceForecaster(flow=Rotation(count=1))
     with pytest.raises(ValueError, match="`horizon` must be a positive integer"):
         SequenceForecaster(hidden_channels=4)(torch.zeros(1, 2, 1, 4, 4), horizon=0)
+    with pytest.raises(ValueError, match="`video` must not be empty"):
+        SequenceForecaster(hidden_channels=4)(torch.zeros(1, 0, 1, 4, 4))
 
 
 def test_forecast_with_kernels_is_the_plain_one_in_the_interpreter():

@@ -159,6 +159,24 @@ def test_causal_models_refuse_bad_options(call, message):
         call()
 
 
+@pytest.mark.parametrize("make", [ConvGRU, CausalAttention])
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 1, 4, 5), r"`frame` must have 2 channels in \[B, C, H, W\], got 1"),
+        ((2, 3, 4, 5), "`frame` must have 2 channels"),
+        ((1, 2, 4, 5), r"`state` must have the batch and canvas of the frame, \(1, 2, 4, 5\), got"),
+        ((2, 2, 5, 4), "`state` must have the batch and canvas"),
+        ((2, 2, 4), r"`frame` must have 4 axes \[B, C, H, W\]"),
+    ],
+)
+def test_a_step_refuses_what_a_kernel_would_read_past(make, shape, message):
+    cell, frame = make(2, 8), torch.zeros(2, 2, 4, 5)
+    state = cell.step(frame, cell.init_state(frame))
+    with pytest.raises(ValueError, match=message):
+        cell.step(torch.zeros(shape), state)
+
+
 @pytest.mark.parametrize("shape", [(2, 0, 2, 4, 4), (0, 3, 2, 4, 4), (3, 2, 4, 4)])
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_causal_models_refuse_bad_input(make, shape):
