@@ -11,13 +11,15 @@ PADDINGS = ("circular", "zeros")
 _CONV = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
 
 
-def convolve(x: Tensor, kernel: Tensor, padding: str, bias: Tensor | None = None) -> Tensor:
+def convolve(
+    x: Tensor, kernel: Tensor, padding: str, bias: Tensor | None = None, *, groups: int = 1
+) -> Tensor:
     """[x ⋆ W](g) = Σ_y x(y) W(y − g) on a canvas of unchanged size: [N, C, *X] → [N, K, *X]."""
     halo = kernel.shape[-1] // 2
     conv = _CONV[x.ndim - 2]
     if padding == "zeros" or halo == 0:
-        return conv(x, kernel, bias, padding=halo)
-    return conv(_wrap(x, halo), kernel, bias)
+        return conv(x, kernel, bias, padding=halo, groups=groups)
+    return conv(_wrap(x, halo), kernel, bias, groups=groups)
 
 
 def _wrap(x: Tensor, halo: int) -> Tensor:

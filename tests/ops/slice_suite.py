@@ -24,6 +24,7 @@ CASES = {
     # B, V, K, canvas, size of the kernels
     "plain": (2, 2, 5, (5, 6), 5),
     "taps that meet on a small torus": (1, 2, 8, (2, 3), 5),
+    "taps that go around twice": (1, 2, 3, (1, 2), 5),
     "one row": (2, 2, 3, (1, 5), 3),
     "two tiles of rows, many channels": (1, 2, 70, (9, 4), 3),
     "wide rows, two groups of taps": (1, 1, 3, (3, 40), 5),
@@ -66,6 +67,14 @@ def test_chunks_of_several_rows(programs: int, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(triton, "_PROGRAMS", programs)
     h, weight = strided(2, 2, 3, 5, 4), strided(2, 3, 3)
     assert all(same(mine, theirs) for mine, theirs in zip(*both(h, weight), strict=True))
+
+
+def test_no_samples_have_gradients_of_zero() -> None:
+    h, weight = strided(0, 2, 3, 4, 5), strided(2, 3, 3)
+    out = triton.slice_conv(h, weight)
+    grad_h, grad_weight = torch.autograd.grad(out.sum(), [h, weight])
+    assert grad_h.shape == h.shape
+    assert not grad_weight.any()
 
 
 def test_slice_conv_in_half_precision_under_autocast() -> None:

@@ -92,7 +92,7 @@ def _taps(grad: Tensor, h: Tensor, size: int) -> Tensor:
     side, (_, block, precision) = _side(width), _blocks(h)
     taps = min(_power(size), _TAPS // side)
     groups = -(-size // taps)
-    chunk = -(-batch * height * velocities * groups // _PROGRAMS)
+    chunk = max(1, -(-batch * height * velocities * groups // _PROGRAMS))
     chunks = -(-batch * height // chunk)
     sums = h.new_empty(velocities, chunks, size, side * side, dtype=torch.float32)
     with device_of(h):
