@@ -59,6 +59,20 @@ def test_flow_rnn_with_a_learned_transport_has_it_after_w(name, backend):
     assert all(same(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
+def test_a_subclass_is_called_as_any_transport_after_w():
+    class Saturated(LearnedTransport):
+        def forward(self, h):
+            return torch.tanh(super().forward(h)) + 1
+
+    flow = Translation(radius=1)
+    rnn = FlowRNN(1, 2, flow=flow, transport=Saturated(flow)).double()
+    video, layer = torch.randn(1, 3, 1, 4, 5, dtype=torch.double), rnn.layers[0]
+    (inner, kernel), h = layer.kernels(), torch.zeros(1, 9, 2, 4, 5, dtype=torch.double)
+    for frame in video.split(1, 1):
+        h = torch.relu(rnn.transport(layer.recur(h, kernel)) + layer.drive(frame, inner))
+    assert same(rnn(video)[0][:, -1], h)
+
+
 def test_learned_transport_can_be_the_flow():
     flow = Translation(radius=2)
     learned = LearnedTransport(flow).double()
