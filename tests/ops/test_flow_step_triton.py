@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from suites import run_suite
+from torch.autograd import forward_ad
 
 from fernn.ops import flow_pool, flow_step
 from fernn.ops.flow_step import choose
@@ -106,6 +107,15 @@ def test_named_backend_raises_where_it_cannot_run(
         with pytest.raises(ValueError, match=r'`backend` must not be "triton" here: .*' + reason):
             flow_pool(h, shift, backend="triton")
     assert choose("auto", h, kernel, shift) == "lean"
+
+
+def test_forward_mode_is_left_to_plain_torch() -> None:
+    h, kernel, shift = torch.zeros(1, 2, 8, 4, 4), torch.zeros(8, 8, 3, 3), torch.zeros(2, 2).long()
+    with (
+        forward_ad.dual_level(),
+        pytest.raises(ValueError, match="no forward-mode derivatives, and a dual level is open"),
+    ):
+        choose("triton", h, kernel, shift)
 
 
 @pytest.mark.gpu
