@@ -5,6 +5,7 @@ CPU, and on a device.
 """
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from tolerances import TOLERANCE, error, same
 from torch.export import Dim
 
 from fernn.nn import CausalAttention
-from fernn.ops.pixel_attention import pixel_attention
+from fernn.ops.pixel_attention import pixel_attention, triton
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"
 
@@ -23,6 +24,14 @@ def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr("fernn.ops.pixel_attention.triton._PROGRAMS", 2)
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def default_half() -> Iterator[None]:
+    """A default that new tensors must not take where sums are kept."""
+    torch.set_default_dtype(torch.bfloat16)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 def _model(source: int, channels: int, **options: object) -> CausalAttention:
@@ -39,7 +48,7 @@ def _model(source: int, channels: int, **options: object) -> CausalAttention:
         ((2, 3, 1, 5, 7), 8, 2, 3),  # more pixels than a block, and not a multiple
         ((1, 4, 2, 2, 3), 9, 3, 3),  # more taps than sixteen, heads and channels of no power of two
         ((1, 1, 1, 3, 3), 136, 1, 1),  # a second block of channels, and one frame alone
-        ((1, 2, 16, 1, 3), 4, 4, 1),  # as many taps as a block
+        ((1, 2, 16, 1, 3), 72, 8, 1),  # as many taps as a block; more channels than have room
     ],
 )
 def test_pixel_attention_is_the_plain_form(shape, channels, heads, size, recency) -> None:
@@ -53,11 +62,34 @@ def test_pixel_attention_is_the_plain_form(shape, channels, heads, size, recency
     assert same(mine, theirs)
 
 
+def test_blocks_fit_into_the_memory_of_small_devices() -> None:
+    for dtype, wide in ((torch.float32, 64), (torch.bfloat16, 128)):
+        scores, out = torch.empty(128, 32, dtype=dtype), torch.empty(1, 4, 4, 256, dtype=dtype)
+        options = triton._plan(out, scores, 3, True)[1]
+        assert (options["BK"], options["num_warps"]) == (wide, 8)
+
+
+def test_gradients_are_summed_in_float32_whatever_the_default(default_half: None) -> None:
+    model, frames = _model(1, 8, heads=2).float(), torch.randn(1, 3, 1, 5, 7, device=DEVICE).float()
+    out, want = pixel_attention(frames, model.qkv.weight, 2, False), model(frames)[:, -1]
+    grad = torch.randn_like(want)
+    (mine,), (theirs,) = (torch.autograd.grad(x, model.qkv.weight, grad) for x in (out, want))
+    assert same(mine, theirs)
+
+
 def test_scores_of_any_size_have_a_softmax() -> None:
     """Some hundreds: their exponentials overflow, and they are exact to 1e-4."""
     model, frames = _model(1, 8, heads=2), 10 * torch.randn(1, 3, 1, 4, 4, device=DEVICE)
     got = pixel_attention(frames, model.qkv.weight, 2, False)
     assert error(got, model(frames)[:, -1]) < 1e-3
+
+
+def test_second_gradients_raise() -> None:
+    model, frames = _model(1, 8, heads=2), torch.randn(1, 2, 1, 3, 4, device=DEVICE)
+    out, weight = pixel_attention(frames, model.qkv.weight, 2, False), model.qkv.weight
+    (gradient,) = torch.autograd.grad(out.square().sum(), weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        torch.autograd.grad(gradient.sum(), weight)
 
 
 def test_half_precision_is_that_of_autocast() -> None:

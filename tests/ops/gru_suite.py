@@ -5,6 +5,7 @@ on a device.
 """
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -22,6 +23,14 @@ def _exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """In full precision, and with programs that sum over many blocks."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr("fernn.ops.gru_step.triton._PROGRAMS", 2)
+
+
+@pytest.fixture
+def default_half() -> Iterator[None]:
+    """A default that new tensors must not take where sums are kept."""
+    torch.set_default_dtype(torch.bfloat16)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +59,26 @@ def test_gru_step_is_the_plain_step(source, channels, size, canvas, images) -> N
     grad = torch.randn_like(want)
     mine, theirs = (torch.autograd.grad(x, (h, *weights), grad) for x in (got, want))
     assert all(same(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def test_gradients_are_summed_in_float32_whatever_the_default(default_half: None) -> None:
+    cell = ConvGRU(1, 8).to(DEVICE, torch.float32)
+    frame, h = (torch.randn(2, n, 5, 4, device=DEVICE).float() for n in (1, 8))
+    weights = cell.gates.weight, cell.candidate.weight
+    out, (want,) = gru_step(frame, h, *weights), cell._plain(frame, h)
+    grad = torch.randn_like(want)
+    mine, theirs = (torch.autograd.grad(x, weights, grad) for x in (out, want))
+    assert all(same(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def test_second_gradients_raise() -> None:
+    cell = ConvGRU(1, 8).to(DEVICE)
+    weights = cell.gates.weight, cell.candidate.weight
+    frame, h = (torch.randn(1, n, 3, 4, device=DEVICE) for n in (1, 8))
+    out = gru_step(frame, h, *weights).square().sum()
+    for gradient in torch.autograd.grad(out, weights, create_graph=True):
+        with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+            torch.autograd.grad(gradient.sum(), weights, retain_graph=True)
 
 
 def test_half_precision_is_that_of_autocast() -> None:

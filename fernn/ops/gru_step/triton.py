@@ -82,7 +82,7 @@ def _advance_backward(
     sizes = tiles, *h.shape[1:], frame.shape[1]
     halo_gates, halo = _room(h, gates), _room(h, candidate)
     rest, reset = torch.empty_like(h), torch.empty_like(h)
-    sums = torch.empty(grid[0], *column.shape, device=h.device)
+    sums = h.new_empty(grid[0], *column.shape, dtype=torch.float32)
     with device_of(h):
         _kernels.blend_backward_kernel[grid](
             grad, frame, column, conv, new, h, halo_gates, halo, rest, sums, *sizes, **options

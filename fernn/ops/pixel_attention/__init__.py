@@ -10,7 +10,8 @@ from fernn.ops import _backend
 
 __all__ = ["obstacle", "pixel_attention"]
 
-_TAPS, _MIXED = 64, 256  # values of a frame under a kernel, and as many for every head
+_TAPS, _MIXED = 64, 128  # values of a frame under a kernel, and as many for every head
+_LEAST = 16  # to which a product fills them up
 
 
 def pixel_attention(frames: Tensor, qkv: Tensor, heads: int, recency: bool) -> Tensor:
@@ -30,7 +31,7 @@ def obstacle(frames: Tensor, qkv: Tensor, heads: int) -> str | None:
     if frames.ndim != 5:
         return f"it takes images, got signals of {frames.ndim - 3} axes."
     taps = qkv[0].numel()
-    if taps > _TAPS or _power(taps) * _power(heads) > _MIXED:
+    if taps > _TAPS or max(_LEAST, _power(taps)) * _power(heads) > _MIXED:
         return (
             f"it takes frames of at most {_TAPS} values under a kernel, and {_MIXED} for all "
             f"heads, got {taps} and {heads} heads."

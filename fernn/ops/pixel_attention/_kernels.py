@@ -63,8 +63,7 @@ def forward_kernel(
     b_k = i_k * BK + tl.arange(0, BK)
     b_mask = b_q < H * W
     BM: tl.constexpr = BT * NH
-    p_image = p_frames + i_n * T * C * H * W
-    p_now = p_image + (T - 1) * C * H * W
+    p_now = p_frames + (i_n * T + T - 1) * C * H * W
     b_now = torus_taps(p_now, b_q // W, b_q % W, b_mask, H, W, C, SIDE, BT)
     b_query = _query(b_now.to(p_out.dtype.element_ty), p_scores, BT, NH, BP)
     o_tap, m_tap = _places(b_q, H, W, C, SIDE, BT, NH, BP)
@@ -72,7 +71,7 @@ def forward_kernel(
     b_sum = tl.zeros((NH, BP), tl.float32)
     b_mix = tl.zeros((BT, NH, BP), tl.float32)
     for i_s in range(T):
-        p_past = p_image + i_s * C * H * W
+        p_past = p_frames + (i_n * T + i_s) * C * H * W
         b_past = tl.load(p_past + o_tap, mask=m_tap, other=0.0).to(tl.float32)
         b_score = _scores(b_query, b_past, T - 1 - i_s, RECENCY, NH)
         b_new = tl.maximum(b_top, b_score)
@@ -113,8 +112,7 @@ def backward_kernel(
         i_n = (i_t // tiles).to(tl.int64)
         b_q = i_t % tiles * BP + tl.arange(0, BP)
         b_mask = b_q < H * W
-        p_image = p_frames + i_n * T * C * H * W
-        p_now = p_image + (T - 1) * C * H * W
+        p_now = p_frames + (i_n * T + T - 1) * C * H * W
         b_now = torus_taps(p_now, b_q // W, b_q % W, b_mask, H, W, C, SIDE, BT)
         b_now = b_now.to(p_grad.dtype.element_ty)
         b_query = _query(b_now, p_scores, BT, NH, BP)
@@ -128,7 +126,7 @@ def backward_kernel(
         b_mix = tl.zeros((BT, NH, BP), tl.float32)
         b_g_query = tl.zeros((BT, NH, BP), tl.float32)
         for i_s in range(T):
-            p_past = p_image + i_s * C * H * W
+            p_past = p_frames + (i_n * T + i_s) * C * H * W
             b_past = tl.load(p_past + o_tap, mask=m_tap, other=0.0).to(tl.float32)
             b_weight = tl.exp(_scores(b_query, b_past, T - 1 - i_s, RECENCY, NH) - b_log)
             b_share = b_weight * tl.sum(b_g_mix * b_past, 0)

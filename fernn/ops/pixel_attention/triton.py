@@ -26,6 +26,7 @@ from fernn.ops.comoving_step._passes import columns_of
 from fernn.ops.pixel_attention import _kernels
 
 _PIXELS, _CHANNELS = 32, 128  # of a block, at most
+_BYTES = 1 << 15  # of U_v in a block: small devices have 99 KiB for it and for what is summed
 _PROGRAMS = 1056  # that sum gradients, each over many blocks: eight for a processor
 
 
@@ -91,7 +92,7 @@ def _attend_backward(
     grid = min(tiles, _PROGRAMS), -(-grad.shape[3] // options["BK"])
     sizes = tiles, frames.shape[1], *grad.shape[1:], frames.shape[2]
     sums = [
-        torch.empty(many, *x.shape, device=grad.device)
+        grad.new_empty(many, *x.shape, dtype=torch.float32)
         for many, x in ((grid[0] * grid[1], scores), (grid[0], values))
     ]
     with device_of(grad):
@@ -127,7 +128,9 @@ def _plan(out: Tensor, scores: Tensor, side: int, recency: bool) -> tuple[int, d
     """How many blocks of pixels there are, and what the kernels must know to be compiled."""
     images, height, width, channels = out.shape
     mixed, taps = scores.shape
-    block = max(16, min(_CHANNELS, 1 << (channels - 1).bit_length()))
+    room = _BYTES // (mixed * scores.element_size())
+    block = max(16, min(_CHANNELS, 1 << (channels - 1).bit_length(), room))
+    many = block > 64 or mixed > 64  # values, which the registers of four warps do not hold
     shape = {"NH": mixed // taps, "BT": taps, "BP": _PIXELS, "BK": block, "SIDE": side}
-    options = {"RECENCY": int(recency), "num_warps": 4 if block <= 64 else 8, "num_stages": 1}
+    options = {"RECENCY": int(recency), "num_warps": 8 if many else 4, "num_stages": 1}
     return images * -(-height * width // _PIXELS), options | shape
