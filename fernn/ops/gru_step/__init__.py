@@ -17,8 +17,9 @@ def gru_step(frame: Tensor, h: Tensor, gates: Tensor, candidate: Tensor) -> Tens
     """h ← h + z∘(tanh(U f + W(r∘h)) − h), gates r and z by convolution of f and h.
 
     Shapes: frame [N, C, H, W], h [N, K, H, W], gates [2K, C + K, k, k] for r and z, candidate
-    [K, C + K, k, k] → [N, K, H, W] in the precision of autocast, channels-last. Only where there is
-    no `obstacle`.
+    [K, C + K, k, k] → [N, K, H, W] in the precision of autocast, channels-last. Every step
+    rounds the state to it, where plain torch keeps its sum in float32. Only where there is no
+    `obstacle`.
     """
     from fernn.ops.gru_step import triton  # Triton is imported by those who use it alone
 
