@@ -23,13 +23,13 @@ _FEW = 8  # channels of a frame whose patches are worth gathering
 
 
 def fits(model: "Classifier", clip: Tensor) -> bool:
-    """Whether `classify` computes `model` on `clip`: a plain recurrence that Triton can take.
+    """Whether `classify` computes `model` on `clip`: a recurrence that Triton can take.
 
-    It takes two frames at least. A norm between W and the transport is left to
-    `Classifier.forward`.
+    It takes two frames at least.
     """
     rnn = model.rnn
-    if not (rnn._stepwise or rnn._sliced) or rnn.frame != "lab" or rnn.in_channels > _FEW:
+    kernels = rnn._stepwise or rnn._sliced or rnn._normed
+    if not kernels or rnn.frame != "lab" or rnn.in_channels > _FEW:
         return False
     if clip.ndim != 5 or clip.shape[1] < 2:
         return False
@@ -54,7 +54,8 @@ def classify(model: "Classifier", clip: Tensor) -> Tensor:
         for drive in drives.unbind():  # unbound before permuted: gradients are stacked as they lie
             state = rnn._advance(drive.permute(0, 3, 1, 2)[:, None], state, kernels)
         assert state is not None
-        seen = flow_pool(state.lab(), rnn._shift.on(clip.device)).permute(0, 2, 3, 1)
+        at_rest = torch.zeros_like(rnn._shift.on(clip.device))
+        seen = flow_pool(state.lab(), at_rest).permute(0, 2, 3, 1)
     logits: Tensor = model.head(seen.mean((1, 2)))
     return logits
 

@@ -8,6 +8,7 @@ from fernn.flows import Flow, Translation
 from fernn.groups import GroupConv, convolve
 from fernn.nn._conv import FlowConv
 from fernn.nn._transport import LearnedTransport
+from fernn.ops._backend import low_dtype
 
 Kernels = tuple[Tensor | None, Tensor]
 """The dense kernels of U (None for an encoder) and W, expanded once for a whole sequence."""
@@ -58,7 +59,7 @@ class Layer(nn.Module):
 
         self.input = encoder if encoder is not None else conv(in_channels, lifting=first)
         self.recurrent = conv(hidden_channels)
-        self.norm = nn.BatchNorm1d(hidden_channels) if norm else None
+        self.norm = nn.BatchNorm2d(hidden_channels) if norm else None
 
     def obstacle(self, flow: Flow, transport: nn.Module | None) -> str | None:
         """Why no kernel takes a step of this layer, whatever it runs on; None where one may.
@@ -70,9 +71,10 @@ class Layer(nn.Module):
             return f"a step by itself has kernels for a Translation, got {flow!r}."
         if conv.padding != "circular":
             return f'a step has kernels for padding="circular", got {conv.padding!r}.'
-        if self.norm is not None:
-            return "a step has no kernel for batch-norm after W, got norm=True."
         mixes = isinstance(conv, FlowConv)
+        if self.norm is not None and (mixes or flow.group.dim != 2):
+            what = "with mixing" if mixes else f"on signals of {flow.group.dim} axes"
+            return f"a step with batch-norm has kernels for images without `mixing`, got it {what}."
         if transport is not None and (mixes or type(transport) is not LearnedTransport):
             return (
                 "a step has kernels for a LearnedTransport without `mixing`, "
@@ -108,10 +110,18 @@ class Layer(nn.Module):
         if self.norm is None:
             return out
         # Orientations share their statistics, as they share their weights.
-        normed: Tensor = self.norm(
-            out.reshape(out.shape[0] * out.shape[1], self.hidden_channels, -1)
-        )
-        return torch.relu(normed).reshape(out.shape)
+        flat = out.reshape(out.shape[0] * out.shape[1], self.hidden_channels, -1, 1)
+        return torch.relu(self.norm(flat)).reshape(out.shape)
+
+    def recur_on_gpu(self, h: Tensor, kernel: Tensor) -> Tensor:
+        """The same of images on a torus, with a norm, without a pad and channels-last."""
+        from fernn.ops.torus_conv import torus_conv  # Triton is imported by those who use it alone
+
+        assert self.norm is not None
+        images = h.to(low_dtype(h)).permute(0, 1, 3, 4, 2).flatten(0, 1)
+        normed: Tensor = self.norm(torus_conv(images, kernel).permute(0, 3, 1, 2))
+        lifted: Tensor = torch.relu(normed).unflatten(0, h.shape[:2])
+        return lifted
 
 
 def _apply(conv: GroupConv | FlowConv, x: Tensor, kernel: Tensor) -> Tensor:

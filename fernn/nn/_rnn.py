@@ -40,8 +40,9 @@ class FlowRNN(nn.Module):
       with the flow.
     - `transport` replaces ψ_1 by a module on [B, V, K, *X] (lab frame only).
     - `backend` is that of `fernn.ops.flow_step`. "triton" raises where no kernel takes a step: with
-      `norm`, a `transport` that is no LearnedTransport, zeros outside, a flow that is no
-      Translation, and wherever velocities mix but not by `flow_mix`. "auto" runs plain torch there.
+      a `transport` that is no LearnedTransport, zeros outside, a flow that is no Translation, a
+      `norm` of other signals than images, and wherever velocities mix but not by `flow_mix`. "auto"
+      runs plain torch there.
 
     One zero velocity, `Translation(radius=0)`, is the G-RNN.
 
@@ -120,9 +121,10 @@ class FlowRNN(nn.Module):
         # U may act before frames are moved apart where it commutes with the flow, once for all ν.
         self._input_first = frame == "lab" or (on_torus and encoder is None)
         self._learned = type(transport) is LearnedTransport  # a subclass need not be a convolution
-        plain = on_torus and mixing is None and not norm
-        self._stepwise = plain and transport is None
-        self._sliced = plain and self._learned  # κ_ν may act before W, and a step does the rest
+        plain, bare = on_torus and mixing is None, transport is None
+        self._stepwise = plain and not norm and bare
+        self._sliced = plain and not norm and self._learned  # κ_ν may act before W, which commutes
+        self._normed = plain and norm and flow.group.dim == 2 and (bare or self._learned)
         self._obstacle = self._layers()[0].obstacle(flow, transport)
         velocities = flow.velocities
         moves = frame == "lab" and transport is None
@@ -238,7 +240,20 @@ class FlowRNN(nn.Module):
                 out = flow_mix(h, near.weight, neighbours, drive, shift, name)
                 return out if name == self.activation else self._sigma(out)
             h = h.expand(shape)  # velocities that mix are summed
+        if fused and self._normed:
+            return self._normed_step(layer, h, drive, kernel, shift)
         return self._sigma(self._transported(layer.recur(h, kernel)) + drive)
+
+    def _normed_step(
+        self, layer: Layer, h: Tensor, drive: Tensor, kernel: Tensor, shift: Tensor
+    ) -> Tensor:
+        from fernn.ops.flow_sigma import flow_sigma  # Triton is imported by those who use it alone
+
+        name = self.activation if isinstance(self.activation, str) else "identity"
+        out = layer.recur_on_gpu(h, kernel)
+        out = self._transported(out) if self._learned else out
+        out = flow_sigma(out, drive, shift, name)
+        return out if name == self.activation else self._sigma(out)
 
     def _transported(self, h: Tensor) -> Tensor:
         """ψ_1(ν)·h(ν), or what `transport` has in its place."""
@@ -251,8 +266,8 @@ class FlowRNN(nn.Module):
         self, conv: GroupConv | FlowConv, drive: Tensor, kernel: Tensor, shift: Tensor
     ) -> bool:
         """Whether a kernel takes convolution, transport and σ; raise where one is named in vain."""
-        if self._stepwise or self._sliced:
-            if self._sliced:
+        if self._stepwise or self._sliced or self._normed:
+            if self._learned:
                 runs(self.backend, slice_obstacle(drive))
             return choose(self.backend, drive, kernel, shift) == "triton"
         why = self._obstacle

@@ -30,7 +30,7 @@ def test_fits_plain_recurrences_alone() -> None:
     for options, fits in (
         ({}, True),
         ({"frame": "comoving"}, False),
-        ({"norm": True}, False),
+        ({"norm": True}, True),
         ({"transport": "learned"}, True),
         ({"transport": "learned", "norm": True}, False),
         ({"backend": "lean"}, False),

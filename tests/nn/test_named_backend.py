@@ -24,7 +24,12 @@ CASES: dict[str, tuple[Callable[..., nn.Module], dict, str]] = {
         {"flow": FEW, "mixing": 1},
         "fewer differences than V has velocities, got 9 and 9",
     ),
-    "norm": (FlowRNN, {"flow": FEW, "norm": True}, "batch-norm after W, got norm=True"),
+    "norm": (FlowRNN, {"flow": FEW, "norm": True}, "CUDA device"),
+    "norm and mixing": (
+        FlowRNN,
+        {"flow": MANY, "norm": True, "mixing": 1},
+        "batch-norm has kernels for images without `mixing`, got it with mixing",
+    ),
     "rotation": (
         FlowRNN,
         {"flow": TURNING, "frame": "comoving"},
@@ -42,12 +47,12 @@ CASES: dict[str, tuple[Callable[..., nn.Module], dict, str]] = {
         {"flow": QUARTERS, "frame": "lab"},
         r"kernels for a Translation, got Rotation\(",
     ),
-    "classifier, norm": (Classifier, {"flow": FEW, "norm": True}, "got norm=True"),
+    "classifier, norm": (Classifier, {"flow": FEW, "norm": True}, "CUDA device"),
     "classifier, learned": (Classifier, {"flow": FEW, "transport": "learned"}, "CUDA device"),
     "classifier, learned and norm": (
         Classifier,
         {"flow": FEW, "transport": "learned", "norm": True},
-        "got norm=True",
+        "CUDA device",
     ),
     "another transport": (
         FlowRNN,
@@ -79,6 +84,14 @@ def test_triton_by_name_raises_with_the_obstacle(name: str, frames: int) -> None
 @pytest.mark.parametrize("name", CASES)
 def test_auto_gives_way(name: str) -> None:
     _made(name, "auto")(torch.rand(1, 2, 1, 6, 6))
+
+
+def test_batch_norm_of_a_line_has_no_kernel() -> None:
+    rnn = FlowRNN(1, 8, flow=Translation(radius=1, dim=1), norm=True, backend="triton")
+    with pytest.raises(
+        ValueError, match="for images without `mixing`, got it on signals of 1 axes"
+    ):
+        rnn(torch.rand(1, 2, 1, 6))
 
 
 def test_a_second_layer_that_mixes_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
