@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from graphs import replayed
 from suites import run_suite
+from tolerances import TOLERANCE, error
 
 import fernn
 from fernn.models import _fused_clips
@@ -38,3 +40,21 @@ def test_fits_plain_recurrences_alone() -> None:
     ):
         model = fernn.Classifier(**{"flow": flow, "hidden_channels": 8} | options).cuda()
         assert _fused_clips.fits(model, clip) == fits, options
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", [{}, {"norm": True}, {"transport": "learned"}])
+def test_training_step_is_captured_in_a_graph(options: dict) -> None:
+    torch.manual_seed(1)
+    model = fernn.Classifier(flow=fernn.Translation(radius=1), hidden_channels=16, **options).cuda()
+    clip, labels = torch.rand(8, 3, 1, 8, 8).cuda(), torch.arange(8).cuda() % 6
+    assert _fused_clips.fits(model, clip)
+
+    def gradients() -> tuple[torch.Tensor, ...]:
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            logits = model(clip)
+        loss = torch.nn.functional.cross_entropy(logits.float(), labels)
+        return torch.autograd.grad(loss, list(model.parameters()))
+
+    near = TOLERANCE[torch.bfloat16]
+    assert all(error(mine, theirs, norm=2) < near for mine, theirs in replayed(gradients))
