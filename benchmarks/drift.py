@@ -1,16 +1,17 @@
 """Why errors grow along a forecast: `python -m benchmarks.drift [--data FOLDER]`.
 
-A pretrained forecaster on a CPU, from ten frames to sixty more: in float32, in bfloat16, and in
-float32 with the true frames fed in place of its forecasts. What is left of the growth then is not
-of forecasts that were fed back, and what bfloat16 adds is of rounding. The record goes to
-`drift.json`.
+A pretrained forecaster on a CPU, from ten frames to sixty more: in float32, in bfloat16, in float32
+with the true frames fed in place of its forecasts, and in float32 from a new state every ten frames,
+which observes the ten forecasts before. What bfloat16 adds is of rounding; what true frames take
+away is of forecasts that were fed back; what a new state takes away is of a state that is older than
+any in training. The record goes to `drift.json`.
 """
 
 import argparse
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.report import RECORD
 from fernn import Stream, load_pretrained
@@ -38,7 +39,16 @@ def run(name: str, root: Path | None) -> dict[str, list[float]]:
         stream = Stream(model)
         told = [stream(frame) for frame in frames[:, :-1].unbind(1)]
         made["float32, true frames"] = torch.stack(told[-HORIZON:], 1)
+        made["float32, observed anew"] = _anew(model, seen)
     return {form: _errors(forecast, truth) for form, forecast in made.items()}
+
+
+def _anew(model: nn.Module, seen: Tensor) -> Tensor:
+    """The forecast in pieces as long as what was seen, each observing the piece before."""
+    pieces = [seen]
+    for _ in range(0, HORIZON, seen.shape[1]):
+        pieces.append(model(pieces[-1], seen.shape[1]))
+    return torch.cat(pieces[1:], 1)[:, :HORIZON]
 
 
 def _errors(forecast: Tensor, truth: Tensor) -> list[float]:

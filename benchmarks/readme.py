@@ -138,7 +138,7 @@ def lengths(found: results.Results) -> str:
 
 
 def drift(record: dict) -> str:
-    """What is left of the growth of errors in float32, and with true frames fed."""
+    """What is left of the growth of errors in each form."""
     forms = list(next(iter(record["errors"].values())))
     lines = ["| MSE of step 10, of step 60, their ratio | " + " | ".join(forms) + " |"]
     lines.append("|---|" + "--:|" * len(forms))

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from synthetic import ENVIRONMENT, forecast_metrics, write_run
 
 from benchmarks import drift, left, readme
@@ -191,13 +192,22 @@ def test_left_takes_the_fastest_run_of_a_kind_that_the_benchmark_does_not_time()
     assert left.rates_of_runs(results.Results(tuple(on_a_cpu))) == {}
 
 
+def test_drift_observes_every_piece_before_the_next(monkeypatch):
+    monkeypatch.setattr(drift, "HORIZON", 5)
+    seen = torch.zeros(1, 2, 1, 1, 1)
+    made = drift._anew(lambda past, frames: past[:, -frames:] + 1, seen)
+    assert made.flatten().tolist() == [1, 1, 2, 2, 3]
+
+
 def test_drift_has_every_form_and_step(monkeypatch):
     monkeypatch.setattr(drift, "SEQUENCES", 1)
     monkeypatch.setattr(drift, "HORIZON", 3)
     made = drift.run("translating-mnist/fernn-v2", None)
-    assert list(made) == ["float32", "bfloat16", "float32, true frames"]
-    float32, rounded, fed = made.values()
-    assert len(float32) == len(rounded) == len(fed) == 3
+    forms = ["float32", "bfloat16", "float32, true frames", "float32, observed anew"]
+    assert list(made) == forms
+    float32, rounded, fed, anew = made.values()
+    assert len(float32) == len(rounded) == len(fed) == len(anew) == 3
+    assert anew == pytest.approx(float32, rel=1e-4)  # within the first piece
     assert float32[0] == pytest.approx(fed[0], rel=1e-4)  # no forecast has been fed back yet
     assert float32[2] != pytest.approx(fed[2], rel=1e-4)
     assert 0 < abs(rounded[0] / float32[0] - 1) < 0.1
