@@ -1,10 +1,10 @@
 """Why errors grow along a forecast: `python -m benchmarks.drift [--data FOLDER]`.
 
-A pretrained forecaster on a CPU, from ten frames to sixty more: in float32, in bfloat16, in float32
-with the true frames fed in place of its forecasts, and in float32 from a new state every ten frames,
-which observes the ten forecasts before. What bfloat16 adds is of rounding; what true frames take
-away is of forecasts that were fed back; what a new state takes away is of a state that is older than
-any in training. The record goes to `drift.json`.
+A pretrained forecaster on a CPU, from ten frames to sixty more: in float32, in bfloat16, in
+float32 with the true frames fed in place of its forecasts, and in float32 from a new state every
+ten frames, which observes the ten forecasts before. What bfloat16 adds is of rounding; what true
+frames take away is of forecasts that were fed back; what a new state takes away is of a state that
+is older than any in training. The record goes to `drift.json`.
 """
 
 import argparse
