@@ -69,10 +69,12 @@ def test_a_recurrence_with_norm(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert all(same(mine, theirs) for mine, theirs in zip(*results, strict=True) if theirs.any())
 
 
-def test_a_classifier_with_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("transport", ["flow", "learned"])
+def test_a_classifier_with_norm(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(1)
-    plain = Classifier(flow=FLOW, hidden_channels=8, norm=True, backend="lean").to(DEVICE)
+    options = {"hidden_channels": 8, "norm": True, "transport": transport}
+    plain = Classifier(flow=FLOW, backend="lean", **options).to(DEVICE)
     fused = copy.deepcopy(plain)
     fused.rnn.backend = "auto"
     clip = torch.randn(2, 3, 1, 3, 4).to(DEVICE)
