@@ -94,8 +94,10 @@ def same_place(name: str, x: Tensor, parameter: Tensor) -> None:
 def kind(name: str, value: object, expected: type, example: str) -> None:
     """Raise unless `value` is an `expected`; `example` shows one."""
     if not isinstance(value, expected):
+        shape = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
         raise TypeError(
-            f"`{name}` must be a {expected.__name__}, got {value!r}. Give for example {example}."
+            f"`{name}` must be a {expected.__name__}, got {shape or repr(value)}. "
+            f"Give for example {example}."
         )
 
 

@@ -21,7 +21,7 @@ BLUR = 0.1
 """Where interpolation alone changes an output by more than this, errors below it say nothing."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Report:
     """Relative errors of h_t[ψ(ν̂)·f](ν) = ψ_{t−1}(ν̂)·h_t[f](ν − ν̂), tensors [ν̂, T] in float64.
 
@@ -85,6 +85,8 @@ class Report:
         if len(shown) < len(self.velocities):
             lines.append(f"… {len(self.velocities) - len(shown)} more velocities, none worse.")
         return "\n".join(lines)
+
+    __repr__ = __str__
 
     def plot(self, path: str | Path) -> None:
         """Draw the error of every velocity against time to an image file (needs matplotlib)."""

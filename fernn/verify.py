@@ -22,7 +22,7 @@ def verify(
     flow: Flow,
     *,
     velocities: Sequence[Velocity] | None = None,
-    start: int = 0,
+    start: int | None = None,
     dtype: torch.dtype = torch.float64,
     features: bool | None = None,
 ) -> Report:
@@ -32,8 +32,9 @@ def verify(
     [B, T, K, *X] or a value [B, K], which should not change; of a tuple the first part counts. It
     is copied, put in eval mode and run in `dtype`. `velocities` are the ν̂ to try, by default all
     of V but zero. Without a `video` (None) a smooth random one is made. `start` is the time of
-    the first output, T for a forecast. `features` says that channels carry the orientations of the
-    flow's group; by default the model says (FlowRNN: yes), else where there is a V axis.
+    the first output: 0 by default, and T where the model says that it forecasts (Forecaster: yes).
+    `features` says that channels carry the orientations of the flow's group; by default the model
+    says (FlowRNN: yes), else where there is a V axis.
 
     >>> from fernn import FlowRNN, Translation
     >>> flow = Translation(radius=1)
@@ -43,7 +44,7 @@ def verify(
     'broken'
     """
     _check.kind("flow", flow, Flow, "Translation(radius=2)")
-    video = sample_video(flow) if video is None else video
+    made, video = video is None, sample_video(flow) if video is None else video
     _check.floating("video", video)
     if dtype not in TOLERANCES:
         raise ValueError(f"`dtype` must be one of {', '.join(map(str, TOLERANCES))}, got {dtype}.")
@@ -67,13 +68,12 @@ def verify(
     video = video.double()
     if all(torch.equal(flow.act_sequence(video, v), video) for v in tried):
         raise ValueError("`video` must change when it moves, got one that no velocity changes.")
-    base = run(video)
-    if not bool(base.isfinite().all()) or not bool(base.any()):
-        raise ValueError("`model` must give finite outputs that are not all zero on `video`.")
+    base = _first(run, video, made=made)
+    start = _start(model, base, video, flow) if start is None else start
     if features is None:
         features = getattr(model, "features", base.ndim == 4 + flow.group.dim)
     backwards = run(video.flip(1)) if base.ndim == 2 else None
-    compare = _Comparison(flow, base, start, features, dtype, backwards)
+    compare = _Comparison(flow, base, video.shape[3:], start, features, dtype, backwards)
     rows = [compare(run(flow.act_sequence(video, v)), v) for v in tried]
     there_and_back = [
         torch.zeros(compare.steps, dtype=torch.double)
@@ -101,14 +101,14 @@ def assert_flow_equivariant(
     *,
     dtype: torch.dtype = torch.float64,
     tolerance: float | None = None,
-    start: int = 0,
+    start: int | None = None,
     features: bool | None = None,
 ) -> None:
     """Fail with the table of errors unless `model` is flow equivariant: one line in a test.
 
     Without a `video`, a smooth random one of one channel and seven frames is made. Without a
-    `tolerance`, rounding is allowed, and what the flow itself loses by interpolation. Of a
-    forecast, `start` is the number of frames observed.
+    `tolerance`, rounding is allowed, and what the flow itself loses by interpolation. `start` is
+    the time of the first output, as in `verify`.
     """
     report = verify(model, video, flow, start=start, dtype=dtype, features=features)
     if report.verdict == "vacuous":
@@ -159,6 +159,7 @@ class _Comparison:
         self,
         flow: Flow,
         base: Tensor,
+        canvas: Sequence[int],
         start: int,
         features: bool,
         dtype: torch.dtype,
@@ -170,6 +171,11 @@ class _Comparison:
             raise ValueError(
                 f"`model` must return [B, T, V, K, *X], [B, T, K, *X] or [B, K] with {dim} spatial "
                 f"axes for {flow!r}, got shape {tuple(base.shape)}."
+            )
+        if base.ndim > 2 and base.shape[-dim:] != canvas:
+            raise ValueError(
+                f"`model` must keep the canvas, for else its output moves at another speed, got "
+                f"{tuple(base.shape[-dim:])} for a video of {tuple(canvas)}."
             )
         if self.lifted and base.shape[2] != len(flow):
             raise ValueError(
@@ -221,6 +227,38 @@ class _Comparison:
         else:
             change = x - x.mean(tuple(range(-self.flow.group.dim, 0)), keepdim=True)
         return torch.maximum(self._norm(change), self.resolved * self._norm(x))
+
+
+def _first(run: Callable[[Tensor], Tensor], video: Tensor, *, made: bool) -> Tensor:
+    """The output for the video as it is; `made` says that it is no video of the caller's."""
+    try:
+        out = run(video)
+    except (RuntimeError, ValueError) as error:
+        if not made:
+            raise
+        raise ValueError(
+            f"`video` must be given, since the model does not take the one that is made without "
+            f"it, of shape {tuple(video.shape)}: {error}"
+        ) from error
+    if not bool(out.isfinite().all()):
+        raise ValueError("`model` must give finite outputs on `video`, got some that are not.")
+    if not bool(out.any()):
+        raise ValueError("`model` must give outputs that are not all zero on `video`, got zeros.")
+    return out
+
+
+def _start(model: Model, base: Tensor, video: Tensor, flow: Flow) -> int:
+    """The time of the first output where nobody has said it."""
+    if getattr(model, "forecasts", False):
+        return video.shape[1]
+    moves = base.ndim in (3 + flow.group.dim, 4 + flow.group.dim)
+    if moves and base.shape[1] != video.shape[1]:
+        raise ValueError(
+            f"`start`, the time of the first output, must be given where the output has not as "
+            f"many steps as the video, got {base.shape[1]} for {video.shape[1]} frames. Give "
+            f"start={video.shape[1]} for a forecast."
+        )
+    return 0
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

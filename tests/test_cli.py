@@ -28,7 +28,8 @@ def test_verify_of_a_saved_model(tmp_path, invoke):
     save(Forecaster(flow=Translation(radius=1), hidden_channels=4), path)
     result = invoke("verify", str(path), "--plot", str(tmp_path / "errors.png"))
     assert result.exit_code == 0, result.output
-    assert "exact" in result.output
+    assert "Translation(radius=1), float64: exact" in result.output  # the states
+    assert "Translation(closed=(5, 5)), float64: exact" in result.output  # the forecast
     assert (tmp_path / "errors.png").exists()
 
 
@@ -38,6 +39,13 @@ def test_verify_of_a_grnn_fails(tmp_path, invoke):
     result = invoke("verify", str(path))
     assert result.exit_code == 1
     assert "broken" in result.output
+
+
+def test_verify_of_weights_that_belong_to_their_velocities_stays_there(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    save(Classifier(flow=Translation(radius=1), hidden_channels=4, transport="learned"), path)
+    result = invoke("verify", str(path))
+    assert "which pools over V, on its own V, so not exact" in result.output
 
 
 def test_verify_of_a_rotation_at_rest(tmp_path, invoke):
@@ -98,7 +106,7 @@ def test_verify_of_pretrained_weights_that_turn_takes_their_canvas(invoke, monke
 
     monkeypatch.setattr("fernn.cli.verify.verify", verify)
     assert invoke("verify", "rotating-mnist/fernn-v4", "--steps", "3").exit_code == 0
-    assert shapes == [(1, 3, 1, 40, 40)] * 2
+    assert shapes == [(1, 3, 1, 40, 40), (1, 3, 1, 15, 15)]  # and quarter turns
 
 
 def test_verify_of_a_run_takes_what_it_kept(tmp_path, invoke, monkeypatch):
@@ -113,7 +121,13 @@ def test_verify_of_a_run_takes_what_it_kept(tmp_path, invoke, monkeypatch):
 
     monkeypatch.setattr("fernn.cli.verify.verify", verify)
     assert invoke("verify", str(tmp_path), "--steps", "3").exit_code == 0
-    assert shapes == [(1, 3, 1, *recipe.data.canvas)] * 2
+    assert shapes == [(1, 3, 1, *recipe.data.canvas), (1, 3, 1, 15, 15)]
+
+
+def test_verify_of_a_run_without_weights_asks_for_an_epoch(tmp_path, invoke):
+    (tmp_path / RECIPE).write_text(json.dumps(to_json(find("table1/translation/grnn", "quick"))))
+    error = invoke("verify", str(tmp_path)).exception
+    assert "must be a run that has finished an epoch" in str(error)
 
 
 def test_verify_of_all_pretrained_weights_is_a_table(tmp_path, invoke, monkeypatch):

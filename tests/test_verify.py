@@ -14,6 +14,7 @@ from fernn import (
     verify,
 )
 from fernn.groups import SE2
+from fernn.models import SequenceForecaster
 from fernn.nn import FlowEquivariant, FlowRNN, LearnedTransport
 from fernn.verify import TOLERANCES, sample_video
 
@@ -129,6 +130,11 @@ def test_verify_accepts_forecasts_and_any_callable():
         report = verify(lambda v, m=model: m(v, 3), video, closed, start=video.shape[1])
         assert report.verdict == verdict
         assert report.times == (7, 8, 9)
+        assert (
+            verify(model, video, closed).verdict == verdict
+        )  # which says itself that it forecasts
+    assert_flow_equivariant(Forecaster(flow=closed, hidden_channels=4), closed)
+    assert_flow_equivariant(SequenceForecaster(flow=closed, hidden_channels=4), closed)
 
 
 def test_verify_accepts_values_that_should_not_change():
@@ -145,6 +151,11 @@ def test_verify_accepts_values_that_should_not_change():
 def test_verify_wrapped_cell_on_a_rotation():
     flow = Rotation(count=1)
     assert_flow_equivariant(FlowEquivariant(ConvGRU(1, 3), flow=flow), flow)
+
+
+def test_verify_of_the_last_outputs_needs_their_time():
+    assert verify(lambda x: x[:, 2:], None, FLOW, start=2).verdict == "exact"
+    assert verify(lambda x: x[:, 2:], None, FLOW, start=0).verdict == "broken"
 
 
 def test_report_prints_a_table_and_draws_a_plot(tmp_path):
@@ -187,8 +198,13 @@ def test_assert_flow_equivariant_takes_a_tolerance():
     [
         (lambda v: verify(ConvGRU(1, 2), v, Translation(radius=0)), ValueError, "other than zero"),
         (lambda v: verify(FlowRNN(1, 2, flow=Translation(2)), v, FLOW), ValueError, "model's own"),
-        (lambda v: verify(lambda x: x * 0, v, FLOW), ValueError, "not all zero"),
+        (lambda v: verify(lambda x: x * 0, v, FLOW), ValueError, "not all zero .*got zeros"),
         (lambda v: verify(lambda x: x / 0, v, FLOW), ValueError, "finite"),
+        (lambda v: verify(lambda x: x[:, 2:], v, FLOW), ValueError, "`start`.* got 5 for 7 frames"),
+        (lambda v: verify(lambda x: x[..., ::2], v, FLOW), ValueError, "keep the canvas.*15, 8"),
+        (lambda v: verify(ConvGRU(3, 2), None, FLOW), ValueError, "`video` must be given"),
+        (lambda v: assert_flow_equivariant(ConvGRU(1, 2), v, FLOW), TypeError,
+         r"`flow` must be a Flow, got a tensor of shape \(1, 7, 1, 15, 15\)"),
         (lambda v: verify(lambda x: x[0, 0, 0, 0], v, FLOW), ValueError, "must return"),
         (lambda v: verify(lambda x: "no", v, FLOW), TypeError, "must return a tensor"),
         (lambda v: verify(ConvGRU(1, 2), v, FLOW, dtype=torch.int64), ValueError, "`dtype`"),

@@ -61,12 +61,20 @@ def verify_command(
     channels = int(str(model.config["in_channels"]))
     canvas = None if recipe is None else pretrained.canvas(recipe)
     video = sample_video(flow, steps=steps, channels=channels, canvas=canvas)
+    with console.status("verifying"):
+        report = verify(inside, video, flow, dtype=_DTYPES[dtype])
     print("The recurrence inside, by its lifted states:")
-    report = verify(inside, video, flow, dtype=_DTYPES[dtype])
     print(report)
-    print("\nThe model end to end, pooled over V, so exact on a closed V at best:")
-    start = 0 if isinstance(model, models.Classifier) else steps
-    print(verify(model, video, flow, dtype=_DTYPES[dtype], start=start))
+    with console.status("verifying"):
+        whole, closed = pretrained.on_closed(model, flow)
+        own = None if closed != flow else canvas
+        small = sample_video(closed, steps=steps, channels=channels, canvas=own)
+        through = verify(whole, small, closed, dtype=_DTYPES[dtype])
+    where = (
+        "on its own V, so not exact" if closed == flow else "with the same weights on a closed V"
+    )
+    print(f"\nThe whole model, which pools over V, {where}:")
+    print(through)
     if plot is not None:
         report.plot(plot)
         console.print(f"errors drawn to {plot}")
@@ -169,6 +177,10 @@ def _load(what: str) -> tuple[nn.Module, Recipe | None]:
         return models.load_pretrained(what), from_json(models.pretrained_record(what)["recipe"])
     if (path / runs.BEST).is_file():
         return models.load(path / runs.BEST), runs.read_recipe(path)
+    if (path / runs.RECIPE).is_file():
+        raise FileNotFoundError(
+            f"`model` must be a run that has finished an epoch, got {str(path)!r} without weights."
+        )
     if not path.is_file():
         raise FileNotFoundError(
             f"`model` must be a file that fernn.save wrote, the folder of a run with {runs.BEST} "

@@ -2,15 +2,24 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from fernn.experiments.recipes import Recipe, from_json
 from fernn.experiments.verification import STEPS, FixedHorizon
 from fernn.flows import Flow, Rotation, Translation
-from fernn.models import Forecaster, load_pretrained, pretrained, pretrained_record
+from fernn.models import (
+    Classifier,
+    Forecaster,
+    SequenceForecaster,
+    load_pretrained,
+    pretrained,
+    pretrained_record,
+)
 from fernn.verify import Report, sample_video, verify
+
+Model = TypeVar("Model", Forecaster, SequenceForecaster, Classifier)
 
 HORIZON = 4  # frames that are forecast to see whether they move along
 
@@ -67,10 +76,7 @@ def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
         assert isinstance(model, Forecaster)
         recipe, moves = from_json(record["recipe"]), len(model.flow) > 1
         flow = model.flow if moves else recipe.data.test_flow
-        closed = _closed(flow)
-        config: dict[str, Any] = {**model.config, "flow": closed}
-        whole = Forecaster(**config) if moves else model
-        whole.load_state_dict(model.state_dict())
+        whole, closed = on_closed(model, flow)
         video = sample_video(flow, steps=STEPS, canvas=canvas(recipe))
         small = sample_video(closed, steps=STEPS)
         yield Verified(
@@ -79,7 +85,7 @@ def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
             moves,
             verify(model.rnn, video, flow),
             verify(model.rnn, video, flow, dtype=torch.float32),
-            verify(FixedHorizon(whole, HORIZON), small, closed, start=STEPS),
+            verify(FixedHorizon(whole, HORIZON), small, closed),
         )
 
 
@@ -89,8 +95,25 @@ def canvas(recipe: Recipe) -> tuple[int, int] | None:
     return None if recipe.data.test_flow.exact else recipe.data.canvas
 
 
-def _closed(flow: Flow) -> Flow:
-    """A flow of the same kind whose velocities are a group, so that none is missing."""
+def on_closed(model: Model, flow: Flow) -> tuple[Model, Flow]:
+    """The model with its weights on a V of the flow's kind that is a group, and that V.
+
+    What pools over V is equivariant there at best, for elsewhere velocities leave V. A model at
+    rest stays as it is. Weights that belong to their V, those of a learned transport or of mixed
+    velocities, stay on it, and so do motions that have no such V.
+    """
+    closed: Flow
     if isinstance(flow, Rotation):
-        return Rotation(velocities=[0, 90, 180, 270], group=flow.group)
-    return Translation(closed=(5, 5))
+        closed = Rotation(velocities=[0, 90, 180, 270], group=flow.group)
+    elif isinstance(flow, Translation):
+        closed = Translation(closed=(5,) * flow.group.dim)
+    else:
+        return model, flow
+    if len(model.flow) == 1:
+        return model, closed
+    config: dict[str, Any] = {**model.config, "flow": closed}
+    if config.get("transport") == "learned" or config.get("mixing") is not None:
+        return model, flow
+    whole = type(model)(**config)
+    whole.load_state_dict(model.state_dict())
+    return whole, closed

@@ -107,6 +107,11 @@ class Rotation(_PlaneFlow):
         if count is not None:
             self._count = count = _check.count("count", count, least=0)
             angles = [k * self._degrees for k in range(-count, count + 1)]
+            if len({round(a % 360.0, 9) for a in angles}) < len(angles):
+                raise ValueError(
+                    "`count` must keep the velocities apart, of which two are the same turn here, "
+                    f"got {count} steps of {self._degrees:g}° either way. Stay below 180°."
+                )
         else:
             listed = np.asarray(velocities, dtype=np.float64)
             if listed.ndim != 1:

@@ -25,6 +25,8 @@ class SequenceForecaster(nn.Module):
     torch.Size([2, 3, 1, 12, 12])
     """
 
+    forecasts = True  # the first output follows the last frame
+
     def __init__(
         self,
         *,

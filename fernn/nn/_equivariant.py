@@ -12,8 +12,8 @@ from fernn.nn._state import State
 class FlowEquivariant(nn.Module):
     """M̃[f](ν)_t = ψ_t(ν)·M[ψ_{−·}(ν)·f]_t: M runs on a counter-flowed copy of its input for each ν.
 
-    The module must map [B, T, C, *X] to [B, T, K, *X]; nothing else is asked of it. Where it is
-    causal so is the wrapper, and a `Cell` also streams, one frame at a time.
+    The module must map [B, T, C, *X] to [B, T, K, *X]; of a tuple the first part counts. Where it
+    is causal so is the wrapper, and a `Cell` also streams, one frame at a time.
 
     Shapes: video [B, T, C, *X] → [B, T, V, K, *X], lab coordinates.
 
@@ -38,6 +38,7 @@ class FlowEquivariant(nn.Module):
         time = torch.arange(steps, device=video.device)
         copies = self.flow.transport(video[:, :, None], -time, features=False)
         out = self.module(copies.transpose(1, 2).flatten(0, 1))
+        out = out[0] if isinstance(out, tuple) else out
         canvas = video.shape[3:]
         many = (batch * len(self.flow), steps)
         if not isinstance(out, Tensor) or out.shape[:2] != many or out.shape[3:] != canvas:

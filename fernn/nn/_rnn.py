@@ -289,8 +289,9 @@ class FlowRNN(nn.Module):
         layout = _layout("B, T, C" if sequence else "B, C", self.flow)
         if sequence and isinstance(x, Tensor) and x.ndim == 4 + self.flow.group.dim:
             raise ValueError(
-                f"`{name}` must be {layout}, got shape {tuple(x.shape)}, which looks lifted "
-                "already. Stack layers inside one FlowRNN: hidden_channels=[16, 16]."
+                f"`{name}` must be {layout}, got shape {tuple(x.shape)}, one axis too many for "
+                f"{self.flow!r}. Where the axis is V, stack layers inside one FlowRNN: "
+                "hidden_channels=[16, 16]; where it is one of space, take a flow that has it."
             )
         rank = 2 + sequence + self.flow.group.dim
         _check.signal(name, x, rank=rank, layout=layout, channels=self.in_channels)

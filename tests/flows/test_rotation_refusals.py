@@ -29,6 +29,7 @@ QUARTERS = Rotation(velocities=[0, 90, 180, 270])
         (lambda: Rotation(velocities=[]), "`velocities` must not be empty"),
         (lambda: Rotation(velocities=[0, math.inf]), "`velocities` must be finite, got"),
         (lambda: Rotation(velocities=[0, math.nan]), "`velocities` must be finite, got"),
+        (lambda: Rotation(count=18), "`count` must keep .* got 18 steps of 10° either way"),
         (lambda: Rotation(velocities=[0, 10, 10]), "distinct, got \\(10.0,\\) twice"),
         (lambda: Rotation(velocities=[[0, 10], [20, 30]]), "one number each, got .*\\(2, 2\\)"),
         (lambda: Rotation(velocities=[180, -180]), "distinct, got \\(180.0,\\) twice"),

@@ -158,7 +158,7 @@ def test_flow_equivariant_differentiates(make):
         (
             lambda f: FlowEquivariant(FlowRNN(2, 3, flow=f), flow=f)(torch.zeros(1, 3, 2, 5, 5)),
             ValueError,
-            "`module` must map \\[B, T, C, \\*X\\] to \\[B, T, K, \\*X\\], got tuple for",
+            "`module` must map \\[B, T, C, .*B, T, K, .*, got \\(9, 3, 9, 3, 5, 5\\) for",
         ),
         (
             lambda f: FlowEquivariant(nn.Flatten(), flow=f)(torch.zeros(1, 3, 2, 5, 5)),
@@ -195,6 +195,19 @@ def test_flow_equivariant_differentiates(make):
 def test_flow_equivariant_refuses_bad_input(call, kind, message):
     with pytest.raises(kind, match=message):
         call(Translation(radius=1))
+
+
+def test_flow_equivariant_takes_the_sequence_of_a_module_that_also_returns_its_state():
+    class WithState(ConvGRU):
+        def forward(self, video):
+            states = super().forward(video)
+            return states, states[:, -1]
+
+    module, video = WithState(2, 3), torch.rand(1, 3, 2, 5, 5)
+    plain = ConvGRU(2, 3)
+    plain.load_state_dict(module.state_dict())
+    flow = Translation(radius=1)
+    assert torch.equal(FlowEquivariant(module, flow)(video), FlowEquivariant(plain, flow)(video))
 
 
 def test_flow_equivariant_refuses_what_is_not_a_flow():

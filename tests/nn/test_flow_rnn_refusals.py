@@ -80,7 +80,7 @@ def test_flow_rnn_refuses_unknown_options(unknown):
     ("x", "kind", "message"),
     [
         (torch.zeros(2, 3, 2, 5), ValueError, "5 axes \\[B, T, C, H, W\\], got 4 in shape"),
-        (torch.zeros(2, 3, 1, 2, 5, 5), ValueError, "\\[B, T, C, H, W\\], got .*looks lifted"),
+        (torch.zeros(2, 3, 1, 2, 5, 5), ValueError, "\\[B, T, C, H, W\\], got .*one axis too many"),
         (
             torch.zeros(2, 3, 4, 5, 5),
             ValueError,
