@@ -19,7 +19,7 @@ from fernn.models import (
 )
 from fernn.verify import Report, sample_video, verify
 
-Model = TypeVar("Model", Forecaster, SequenceForecaster, Classifier)
+Model = TypeVar("Model", bound=Forecaster | SequenceForecaster | Classifier)
 
 HORIZON = 4  # frames that are forecast to see whether they move along
 
