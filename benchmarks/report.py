@@ -12,7 +12,11 @@ from statistics import fmean
 RECORD = Path(__file__).parent / "results" / "gpu.json"
 TAIL = 20
 """Steps at the end of a training whose losses are averaged: those of single batches scatter."""
-_SECTIONS = {"training_losses": "the losses of training", "streaming": "one frame at a time"}
+_SECTIONS = {
+    "training_losses": "the losses of training",
+    "streaming": "one frame at a time",
+    "memory": "a batch in parts",
+}
 
 
 def load(path: Path = RECORD) -> dict:
@@ -145,6 +149,21 @@ def streaming(record: dict) -> str:
         lines.append(_line([name, *times, *ratios]))
     notes = _others(record, "streaming")
     notes += [f"No ratio: {reason}." for reason in measured["refusals"]]
+    return "\n".join([*lines, *([""] if notes else []), *notes])
+
+
+def memory(record: dict) -> str:
+    """What a batch takes in parts whose gradients add up, beside the whole."""
+    measured = record["memory"]
+    whole = measured["points"][0]
+    about = f"{measured['row']}, a batch of {whole['batch']} in"
+    lines = [_line([about, "sequences/s", "slower by", "peak memory"]), _line(["---"] * 4)]
+    for point in measured["points"]:
+        slower = 1 - _rate(point) / _rate(whole)
+        parts = "one part" if point["parts"] == 1 else f"{point['parts']} parts"
+        cells = [f"{_rate(point):,.0f}", "–" if point is whole else f"{slower:.0%}"]
+        lines.append(_line([parts, *cells, f"{point['peak_gib']:.1f} GiB"]))
+    notes = _others(record, "memory")
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 

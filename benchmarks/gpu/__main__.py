@@ -16,6 +16,7 @@ from benchmarks.gpu import (
     clips,
     losses,
     mixing,
+    parts,
     rotation,
     row,
     streaming,
@@ -30,6 +31,7 @@ ROWS = {**translation.ROWS, **rotation.ROWS, **clips.ROWS, **mixing.ROWS}
 SECTIONS = {
     "streaming": streaming.run,
     "velocities": velocities.run,
+    "memory": parts.run,
     "training_losses": losses.run,
 }
 
@@ -38,14 +40,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     kept = "the record to write; benchmarks/results/gpu.json if not given"
     parser.add_argument("--out", type=Path, default=RECORD, help=kept)
-    parts = [*ROWS, *SECTIONS]
+    names = [*ROWS, *SECTIONS]
     parser.add_argument(
         "--parts",
         nargs="+",
-        default=parts,
-        choices=parts,
+        default=names,
+        choices=names,
         metavar="NAME",
-        help=f"what to time, all if not given: {'; '.join(parts)}",
+        help=f"what to time, all if not given: {'; '.join(names)}",
     )
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
