@@ -131,15 +131,6 @@ class Results:
         """The recipes that have results, below a prefix such as "table1/rotation/", in order."""
         return list(dict.fromkeys(r.name for r in self.found if r.name.startswith(prefix)))
 
-    def best_scale(self, names: Iterable[str]) -> str | None:
-        """The largest scale at which two of these recipes have results, else the largest with one.
-
-        A figure compares models at one scale alone.
-        """
-        wanted = set(names)
-        have = {s: len({r.name for r in self.found if r.scale == s} & wanted) for s in SCALES}
-        return next((s for least in (2, 1) for s in SCALES if have[s] >= least), None)
-
 
 def load(runs: Path = RUNS) -> Results:
     """Every record below `runs`; where a learning rate was searched for, at the chosen one."""

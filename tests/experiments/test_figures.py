@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from drawn import draw, lines, texts
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from synthetic import clip_metrics, forecast_metrics, write_run
+from synthetic import clip_metrics, forecast_metrics, write_forecasters, write_run
 
 from fernn.experiments import figures, lacking, results
 from fernn.experiments.figures import _velocity
-from fernn.experiments.recipes import recipes
+from fernn.experiments.recipes import find, recipes
 from fernn.experiments.results import Results
 
 GRNN, FERNN = "table1/translation/grnn", "table1/translation/fernn-v2"
@@ -95,6 +95,53 @@ def test_figures_compare_models_at_one_scale(tmp_path):
     paper = figures.panels("3", found, scale="paper")[0]
     assert "scale paper" in paper.note
     assert FERNN in paper.missing
+
+
+def test_a_figure_takes_the_scale_of_most_models_and_the_largest_of_several(tmp_path):
+    v1 = "table1/translation/fernn-v1"
+    write_forecasters(tmp_path, [GRNN, v1, FERNN], scale="short")
+    for name in (GRNN, v1):
+        write_run(tmp_path, name, scale="paper", metrics=forecast_metrics(name, "paper"))
+    curves, frames = figures.panels("4", results.load(tmp_path))
+    assert "scale short" in curves.note
+    assert "scale short" in frames.note
+    assert curves.missing == frames.missing == ()
+    # A variant is no further model, so these two rows are as many as those at scale paper.
+    for name in (FERNN, f"{FERNN}-transported", GRNN, f"{GRNN}-transported"):
+        write_run(tmp_path / "two", name, metrics=forecast_metrics(name))
+    for name in (GRNN, v1):
+        metrics = forecast_metrics(name, "paper")
+        write_run(tmp_path / "two", name, scale="paper", metrics=metrics)
+    curves, frames = figures.panels("4", results.load(tmp_path / "two"))
+    assert curves.scale == frames.scale == "paper"
+    assert frames.missing == (lacking.weights_of(GRNN), FERNN)
+
+
+@pytest.mark.parametrize(
+    ("number", "few", "many"),
+    [
+        ("3", "table1/translation", "table1/rotation"),
+        ("5", "fig5/translation", "fig5/rotation"),
+        ("8-actions", "fig8/actions/v0", "fig8/actions/v1"),
+        ("12", "table1/translation", "table1/rotation"),
+        ("15", "fig5/translation", "fig5/rotation"),
+    ],
+)
+def test_all_panels_of_a_figure_are_at_one_scale(number, few, many, tmp_path):
+    ends = ("grnn", "fernn-v1" if "fig8" in few else "fernn-v4")
+    rows = [(f"{few}/grnn", "short"), *((f"{many}/{end}", "quick") for end in ends)]
+    for name, scale in rows:
+        clips = name.startswith("fig8")
+        metrics = clip_metrics("mocap_actions") if clips else forecast_metrics(name, scale)
+        model = find(name, scale).build() if number in ("12", "15") else None
+        write_run(tmp_path, name, scale=scale, metrics=metrics, model=model)
+    one, two = figures.panels(number, results.load(tmp_path))
+    assert (one.paint, one.scale) == (None, "quick")
+    assert "scale quick" in two.note
+    assert f"{few}/grnn" in one.missing
+    one, two = figures.panels(number, results.load(tmp_path), scale="short")
+    assert (two.paint, two.scale) == (None, "short")
+    assert "scale short" in one.note
 
 
 def test_figure4_and_13_show_sixty_steps(tmp_path):

@@ -8,6 +8,7 @@ from fernn._nearest import nearest
 from fernn.experiments import counterexample, lacking
 from fernn.experiments.figures import _bars, _curves, _samples, _velocity
 from fernn.experiments.figures._curves import DATASETS
+from fernn.experiments.figures._models import best_scale, table_models
 from fernn.experiments.figures._panel import Panel, compose, form, save
 from fernn.experiments.figures._samples import Sources, extremes
 from fernn.experiments.recipes import SCALES
@@ -33,10 +34,12 @@ def _three(results: Results, scale: str | None, sources: Sources) -> list[Panel]
 
 
 def _four(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    found = _samples.extremes("translation", results, scale)
+    models = table_models("table1/translation/", results)
+    at = best_scale(models, results) if scale is None else scale
+    found = _samples.extremes("translation", results, at)
     title = f"{DATASETS['translation']}: forecasts beyond the length of training"
     strip = _samples.strip_panel(title, found, sources, horizon=_curves.LENGTH, columns=12)
-    return [_curves.lengths(results, scale, "translation"), strip]
+    return [_curves.lengths(results, at, "translation"), strip]
 
 
 def _five(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
@@ -68,11 +71,10 @@ def _eleven(results: Results, scale: str | None, sources: Sources) -> list[Panel
 
 
 def _twelve(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
+    every = _samples.in_distribution(DATASETS, results, scale)
     return [
-        _samples.strip_panel(
-            f"{title}: forecasts", _samples.in_distribution(part, results, scale), sources
-        )
-        for part, title in DATASETS.items()
+        _samples.strip_panel(f"{title}: forecasts", found, sources)
+        for title, found in zip(DATASETS.values(), every, strict=True)
     ]
 
 
@@ -89,9 +91,9 @@ def _fourteen(results: Results, scale: str | None, sources: Sources) -> list[Pan
 
 
 def _fifteen(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    made = []
-    for part, trained in (("translation", "V^T_1"), ("rotation", "V^R_1")):
-        found = _samples.unseen(part, results, scale)
+    made, parts = [], {"translation": "V^T_1", "rotation": "V^R_1"}
+    every = _samples.unseen(parts, results, scale)
+    for trained, found in zip(parts.values(), every, strict=True):
         fast = _samples.fastest(list(found.runs.values())[-1]) if found.runs else None
         title = f"Trained on {trained}, tested at the fastest velocities of the FERNN's V"
         made.append(_samples.strip_panel(title, found, sources, flow=fast))

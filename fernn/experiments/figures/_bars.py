@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from fernn.experiments import paper
 from fernn.experiments.figures._curves import tidy
-from fernn.experiments.figures._models import COLOURS, Chosen, Model, choose
+from fernn.experiments.figures._models import COLOURS, Chosen, Model, choose_each
 from fernn.experiments.figures._panel import LIGHT, Panel
 from fernn.experiments.results import Result, Results, mean_and_spread
 from fernn.experiments.typeset import as_mathtext
@@ -24,16 +24,16 @@ def motions(results: Results, scale: str | None, archive: str) -> list[Panel]:
     KTH and its stand-in are drawn apart; what a run was evaluated on decides.
     """
     right = Results(tuple(r for r in results.found if r.stand_in == (archive != "kth")))
-    return [_panel(right, scale, archive, radius) for radius in TRAINED]
-
-
-def _panel(results: Results, scale: str | None, archive: str, radius: int) -> Panel:
-    rows = [value.recipe.rpartition("/")[2] for value in paper.rows("2")]
-    labels = {value.recipe.rpartition("/")[2]: value.row for value in paper.rows("2")}
+    rows = {value.recipe.rpartition("/")[2]: value.row for value in paper.rows("2")}
     models = [
-        Model(f"fig8/{archive}/v{radius}/{slug}", labels[slug], COLOURS[slug]) for slug in rows
+        [Model(f"fig8/{archive}/v{radius}/{s}", row, COLOURS[s]) for s, row in rows.items()]
+        for radius in TRAINED
     ]
-    chosen = choose(models, results, scale)
+    chosen = choose_each(models, right, scale)
+    return [_panel(*both, archive) for both in zip(chosen, TRAINED, strict=True)]
+
+
+def _panel(chosen: Chosen, radius: int, archive: str) -> Panel:
     title = f"Trained on {_NAMES[archive]}, V^T_{radius}"
     if not any(_values(run) for runs in chosen.runs.values() for run in runs):
         return Panel(title, None, chosen.missing, scale=chosen.scale)

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fernn.experiments.figures._models import Chosen, Model, choose, table_models
+from fernn.experiments.figures._models import (
+    Chosen,
+    Model,
+    choose,
+    choose_each,
+    table_models,
+)
 from fernn.experiments.figures._panel import DARK, LIGHT, Panel
 from fernn.experiments.recipes import recipes
 from fernn.experiments.results import Result, Results
@@ -25,19 +31,18 @@ Line = tuple[list[float], list[float]]
 
 def learning(results: Results, scale: str | None) -> list[Panel]:
     """Figure 3: validation loss against the training step."""
-    return [_learning(results, scale, part) for part in DATASETS]
-
-
-def _learning(results: Results, scale: str | None, part: str) -> Panel:
-    chosen = choose(table_models(f"table1/{part}/", results), results, scale)
+    models = [table_models(f"table1/{part}/", results) for part in DATASETS]
 
     def line(run: Result) -> Line:
         points = [(p["step"], p["val_loss"]) for p in run.curve if p.get("val_loss") is not None]
         return [float(x) for x, _ in points], [float(y) for _, y in points]
 
-    return _lines(
-        DATASETS[part], chosen, line, xlabel="training step", ylabel="validation loss (MSE)"
-    )
+    return [
+        _lines(title, chosen, line, xlabel="training step", ylabel="validation loss (MSE)")
+        for title, chosen in zip(
+            DATASETS.values(), choose_each(models, results, scale), strict=True
+        )
+    ]
 
 
 def lengths(results: Results, scale: str | None, part: str) -> Panel:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fernn.experiments import paper
-from fernn.experiments.recipes import recipes
+from fernn.experiments.recipes import SCALES, recipes
 from fernn.experiments.results import Result, Results
 
 COLOURS = {
@@ -59,13 +59,38 @@ class Chosen:
         )
 
 
-def choose(models: Sequence[Model], results: Results, scale: str | None = None) -> Chosen:
-    """The runs to draw, all at one scale: the given one, or the largest that compares models.
+def best_scale(models: Sequence[Model], results: Results) -> str | None:
+    """The scale with runs of the most models, the largest of several; a variant is its row.
 
-    A row of the paper is missing where neither it nor a variant of it has runs at that scale.
+    None where there are no runs at all.
     """
-    names = [model.recipe for model in models]
-    at = results.best_scale(names) if scale is None else scale
+    rows = {model.recipe: model.row or model.recipe for model in models}
+    have = {
+        s: {rows[r.name] for r in results.found if r.scale == s and r.name in rows} for s in SCALES
+    }
+    best = max(SCALES, key=lambda scale: len(have[scale]))  # the first, which is the largest
+    return best if have[best] else None
+
+
+def choose(models: Sequence[Model], results: Results, scale: str | None = None) -> Chosen:
+    """The runs to draw in a panel that is a figure by itself; see `choose_each`."""
+    return choose_each([models], results, scale)[0]
+
+
+def choose_each(
+    panels: Sequence[Sequence[Model]], results: Results, scale: str | None = None
+) -> list[Chosen]:
+    """The runs to draw in each panel of a figure, all at one scale: two would be two experiments.
+
+    It is the given one, or the best for all of their models together.
+    """
+    every = [model for models in panels for model in models]
+    at = best_scale(every, results) if scale is None else scale
+    return [_chosen(models, results, at) for models in panels]
+
+
+def _chosen(models: Sequence[Model], results: Results, at: str | None) -> Chosen:
+    """A row of the paper is missing where neither it nor a variant has runs at the scale."""
     runs = {model.recipe: results.named(model.recipe, at) if at else [] for model in models}
     have = tuple(model for model in models if runs[model.recipe])
     shown = {name for m in have for name in (m.recipe, m.row)}

@@ -1,6 +1,6 @@
 """Pictures of sequences: forecasts beside the truth, and clips under a moving camera."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -11,7 +11,13 @@ from fernn.data import Batch, ClipArchive, MovingClips
 from fernn.experiments import lacking, strips
 from fernn.experiments.datasets import Source
 from fernn.experiments.evaluate import at_velocity
-from fernn.experiments.figures._models import Model, choose, figure_models, table_models
+from fernn.experiments.figures._models import (
+    Chosen,
+    Model,
+    choose_each,
+    figure_models,
+    table_models,
+)
 from fernn.experiments.figures._panel import Panel
 from fernn.experiments.recipes import from_json
 from fernn.experiments.results import KTH, Result, Results
@@ -59,20 +65,20 @@ class Strips:
     scale: str | None
 
 
-def in_distribution(part: str, results: Results, scale: str | None) -> Strips:
+def in_distribution(parts: Iterable[str], results: Results, scale: str | None) -> list[Strips]:
     """The runs of Figure 12: every row of Table 1."""
-    return _kept(table_models(f"table1/{part}/", results), results, scale)
+    return _kept([table_models(f"table1/{part}/", results) for part in parts], results, scale)
 
 
 def extremes(part: str, results: Results, scale: str | None) -> Strips:
     """The runs of Figures 4 and 14: the G-RNN and the FERNN with the largest V."""
     models = [m for m in table_models(f"table1/{part}/", results) if _is_end(m, part)]
-    return _kept(models, results, scale)
+    return _kept([models], results, scale)[0]
 
 
-def unseen(part: str, results: Results, scale: str | None) -> Strips:
+def unseen(parts: Iterable[str], results: Results, scale: str | None) -> list[Strips]:
     """The runs of Figure 15: trained on few velocities."""
-    return _kept(figure_models(f"fig5/{part}/", results), results, scale)
+    return _kept([figure_models(f"fig5/{part}/", results) for part in parts], results, scale)
 
 
 def fastest(run: Result) -> Flow:
@@ -153,10 +159,14 @@ def _is_end(model: Model, part: str) -> bool:
     return any(slug == end or slug.startswith(f"{end}-") for end in _ENDS[part])
 
 
-def _kept(models: Sequence[Model], results: Results, scale: str | None) -> Strips:
-    """The first seed of each model, among the runs whose weights are there."""
+def _kept(panels: Sequence[Sequence[Model]], results: Results, scale: str | None) -> list[Strips]:
+    """For each panel the first seed of each model, among the runs whose weights are there."""
     kept = Results(tuple(r for r in results.found if r.weights))
-    chosen = choose(models, kept, scale)
+    every = choose_each(panels, kept, scale)
+    return [_strips(*both, results) for both in zip(panels, every, strict=True)]
+
+
+def _strips(models: Sequence[Model], chosen: Chosen, results: Results) -> Strips:
     runs = {model.label: chosen.runs[model.recipe][0] for model in _few(chosen.models)}
     recorded = {r.name for r in results.found if chosen.scale in (None, r.scale)}
     missing: list[str] = []

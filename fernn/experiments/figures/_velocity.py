@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fernn.experiments.figures._curves import tidy
-from fernn.experiments.figures._models import Chosen, Model, choose, figure_models
+from fernn.experiments.figures._models import (
+    Chosen,
+    Model,
+    choose,
+    choose_each,
+    figure_models,
+)
 from fernn.experiments.figures._panel import DARK, LIGHT, PANEL, Panel
 from fernn.experiments.recipes import Recipe, from_json, recipes
 from fernn.experiments.results import Result, Results
@@ -34,11 +40,8 @@ _FIG5 = {
 
 def unseen(results: Results, scale: str | None) -> list[Panel]:
     """Figure 5: models trained on few velocities, at each velocity of the test."""
-    panels = []
-    for part, title in _FIG5.items():
-        chosen = choose(figure_models(f"fig5/{part}/", results), results, scale)
-        panels.append(_panel(title, chosen))
-    return panels
+    models = [figure_models(f"fig5/{part}/", results) for part in _FIG5]
+    return list(map(_panel, _FIG5.values(), choose_each(models, results, scale)))
 
 
 def between(results: Results, scale: str | None) -> list[Panel]:
