@@ -125,7 +125,7 @@ def test_table_prints_each_scale(tmp_path, invoke):
         assert shown.index(heading.format("short")) < shown.index(heading.format("quick"))
     assert "to get it" not in shown
     shown = invoke("table", "2", "--runs", tmp_path).output
-    command = f"fernn reproduce table2/kth --scale quick --clips FILE --out {tmp_path}"
+    command = f"fernn reproduce table2/kth --scale short --clips FILE --out {tmp_path}"
     assert f"to get it: {command}" in shown
 
 

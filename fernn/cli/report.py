@@ -37,7 +37,7 @@ def table_command(
             console.print(render.to_rich(table))
             if not table.measured and table.rows:
                 names = (row.data["recipe"] for row in table.rows)
-                _say(f"to get it: {lacking.remedy(names, scale, folder)}")
+                _say(f"to get it: {lacking.remedy(names, found, scale)}")
         _print_left_out(found)
 
 

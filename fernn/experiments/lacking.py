@@ -1,10 +1,11 @@
 """What tables and figures lack, in few words, and the command that makes it."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from fernn.experiments.recipes import recipes
+from fernn.experiments.results import Results
 from fernn.experiments.runs import BEST, RUNS
 
 ARCHIVE = "an archive of clips (--clips FILE)"
@@ -33,18 +34,18 @@ def grouped(names: Iterable[str]) -> list[str]:
     return made
 
 
-def remedy(names: Iterable[str], scale: str | None = None, out: Path = RUNS) -> str:
-    """How to get what is missing below `out`: a command, and a sentence where weights were not
-    kept.
+def remedy(names: Iterable[str], results: Results, scale: str | None = None) -> str:
+    """How to get what is missing among results: a command, and a sentence where weights were not
+    kept. Without a scale it is the largest that they have, so that what is made is beside them.
 
-    >>> remedy(["fig5/rotation/grnn", "fig5/translation/grnn"])
+    >>> remedy(["fig5/rotation/grnn", "fig5/translation/grnn"], Results(()))
     'fernn reproduce fig5 --scale quick'
     """
     names, known = list(dict.fromkeys(names)), recipes()
     ways = []
     train = [name for name in names if name in known]
     if train:
-        ways.append(_reproduce(train, scale or "quick", out))
+        ways.append(_reproduce(train, scale or results.largest_scale or "quick", results.folder))
     if any(name.startswith(_WEIGHTS) for name in names):
         ways.append(f"needs weights: copy {BEST} beside each record, or train in another folder")
     if ARCHIVE in names:
@@ -54,13 +55,11 @@ def remedy(names: Iterable[str], scale: str | None = None, out: Path = RUNS) -> 
     return "; ".join(ways)
 
 
-def lines(needs: Mapping[str | None, Sequence[str]], out: Path = RUNS) -> list[str]:
-    """What is missing at each scale and how to get it, for a person at a terminal."""
-    ways = dict.fromkeys(remedy(names, scale, out) for scale, names in needs.items())
-    return [
-        *(f"missing: {group}" for group in grouped(n for names in needs.values() for n in names)),
-        *(f"to get it: {way}" for way in ways if way),
-    ]
+def lines(names: Iterable[str], results: Results, scale: str | None = None) -> list[str]:
+    """What is missing and how to get it, for a person at a terminal."""
+    names = list(names)
+    way = remedy(names, results, scale)
+    return [*(f"missing: {g}" for g in grouped(names)), *([f"to get it: {way}"] if way else [])]
 
 
 def _reproduce(names: list[str], scale: str, out: Path) -> str:

@@ -9,7 +9,7 @@ import io
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -78,7 +78,8 @@ def build(
 ) -> tuple[str, list[str]]:
     """The page as text, and the tables and figures that have no results yet."""
     sources = Sources() if sources is None else sources
-    drawn, absent = _tables(results)
+    named = _named(results)
+    drawn, absent = _tables(results, named)
     parts, headings = [], {}
     if pretrained is not None:
         headings["pretrained"] = "Pretrained weights"
@@ -93,7 +94,7 @@ def build(
             shown, missing = pictures[number]
             body += shown
             if not shown:
-                absent[f"Figure {number}: {figures.FIGURES[number][0]}"] = remedy(missing)
+                absent[f"Figure {number}: {figures.FIGURES[number][0]}"] = remedy(missing, named)
         if section.anchor == "forecasts" and forecasts:
             body = [*_animations(results, sources), *body]
         body = [f'<div class="panels">{"".join(body)}</div>'] if body else []
@@ -141,12 +142,21 @@ def _lead(results: Results) -> str:
     )
 
 
-def _tables(results: Results) -> tuple[list[str], dict[str, str]]:
+def _named(results: Results) -> Results:
+    """The results in a folder as a page may name it: it is passed on, and a home is not."""
+    folder = results.folder
+    if folder.is_absolute():
+        inside = folder.is_relative_to(Path.cwd())
+        folder = folder.relative_to(Path.cwd()) if inside else Path("RUNS")
+    return replace(results, folder=folder)
+
+
+def _tables(results: Results, named: Results) -> tuple[list[str], dict[str, str]]:
     """The tables with results, each scale apart; those without by name, and how to get them."""
     keys = (key for key in tables.KEYS if key != tables.COST)
     made = [table for key in keys for table in tables.by_scale(key, results)]
     absent = {
-        render.heading(table): remedy(row.data["recipe"] for row in table.rows)
+        render.heading(table): remedy((row.data["recipe"] for row in table.rows), named)
         for table in made
         if not table.measured
     }

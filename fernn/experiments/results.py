@@ -127,6 +127,12 @@ class Results:
         found, changed = ([r for r in s if r.scale == scale] for s in (self.found, self.changed))
         return Results(tuple(found), self.left_out, tuple(changed), self.folder)
 
+    @property
+    def largest_scale(self) -> str | None:
+        """The largest scale that any run has, None where there is no run."""
+        have = {r.scale for r in (*self.found, *self.changed)}
+        return next((scale for scale in SCALES if scale in have), None)
+
     def names(self, prefix: str = "") -> list[str]:
         """The recipes that have results, below a prefix such as "table1/rotation/", in order."""
         return list(dict.fromkeys(r.name for r in self.found if r.name.startswith(prefix)))

@@ -52,18 +52,27 @@ def test_a_panel_without_results_says_so_beside_one_that_has_some(tmp_path):
 
 def test_what_is_missing_is_said_once_with_its_command():
     names = [*(f"table1/rotation/{end}" for end in ("grnn", "fernn-v2", "grnn")), "table4/grnn"]
-    assert lacking.lines({None: names, "short": names[:2]}) == [
+    nothing = Results(())
+    assert lacking.lines(names, nothing) == [
         "missing: table1/rotation/{grnn, fernn-v2}",
         "missing: table4/grnn",
         "to get it: fernn reproduce all --scale quick",
-        "to get it: fernn reproduce table1/rotation --scale short --data FOLDER",
     ]
-    short = lacking.remedy(["fig8/actions/v0/grnn"], "short")
+    short = lacking.remedy(["fig8/actions/v0/grnn"], nothing, "short")
     assert short == "fernn reproduce fig8/actions/v0/grnn --scale short --clips FILE"
-    assert lacking.remedy([GRNN], "paper") == f"fernn reproduce {GRNN} --scale paper --data FOLDER"
-    weights = lacking.lines({"quick": [lacking.weights_of(GRNN), lacking.weights_of(FERNN)]})
+    paper = lacking.remedy([GRNN], nothing, "paper")
+    assert paper == f"fernn reproduce {GRNN} --scale paper --data FOLDER"
+    weights = lacking.lines([lacking.weights_of(GRNN), lacking.weights_of(FERNN)], nothing)
     assert weights[0] == "missing: best.safetensors of table1/translation/{grnn, fernn-v2}"
     assert "copy best.safetensors" in weights[1]
+
+
+def test_what_is_missing_is_made_beside_what_is_there(tmp_path):
+    write_run(tmp_path, FERNN, scale="quick", metrics=forecast_metrics(FERNN, "quick"))
+    changed = find(FERNN, "short").but(training={"epochs": 3})
+    write_run(tmp_path, FERNN, recipe=changed, metrics=forecast_metrics(FERNN))
+    made = lacking.remedy(["fig6/grnn"], results.load(tmp_path))
+    assert made == f"fernn reproduce fig6/grnn --scale short --data FOLDER --out {tmp_path}"
 
 
 def test_figure2_is_the_counterexample(tmp_path):

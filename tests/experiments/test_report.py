@@ -119,7 +119,7 @@ def test_report_of_nothing_is_a_page(tmp_path):
     assert len(absent) > 15
 
 
-def test_report_of_records_alone_at_two_scales(tmp_path):
+def test_report_of_records_alone_at_two_scales(tmp_path, monkeypatch):
     """Some rows, at `short` and at `quick`: every scale has its own table, pictures the larger."""
     rows = [GRNN, "table1/translation/fernn-v1-transported", f"{FERNN}-transported"]
     for name in rows:
@@ -141,7 +141,11 @@ def test_report_of_records_alone_at_two_scales(tmp_path):
     assert "image/gif" not in page
     assert any(line.startswith("Figure 12: ") for line in absent)
     assert "copy best.safetensors beside each record" in page
-    assert "<code>fernn reproduce table1/rotation --scale quick</code>" in page
+    command = "fernn reproduce table1/rotation --scale short --data FOLDER --out {}"
+    assert f"<code>{command.format('RUNS')}</code>" in page  # a home's name is not passed on
+    monkeypatch.chdir(tmp_path.parent)
+    page, _ = report.build(results.load(tmp_path), forecasts=False)
+    assert f"<code>{command.format(tmp_path.name)}</code>" in page
 
 
 def test_report_without_forecasts_runs_no_model(tmp_path, monkeypatch):

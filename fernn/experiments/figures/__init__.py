@@ -157,11 +157,8 @@ def draw(
         counterexample.draw(counterexample.counterexample(), path)
         return []
     made = panels(number, results, scale=scale, sources=sources)
-    usual = scale or next((panel.scale for panel in made if panel.scale), None)
-    needs: dict[str | None, list[str]] = {}
-    for panel in made:
-        needs.setdefault(panel.scale or usual, []).extend(panel.missing)
-    told = lacking.lines(needs, results.folder)
+    at = scale or next((panel.scale for panel in made if panel.scale), None)
+    told = lacking.lines((name for panel in made for name in panel.missing), results, at)
     if not any(panel.paint for panel in made):
         raise FileNotFoundError("\n  ".join((f"figure {number} has nothing to draw.", *told)))
     save(compose(made), path)
