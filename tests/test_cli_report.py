@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 import pytest
-from synthetic import forecast_metrics, recipe_of, write_run
+from synthetic import clip_metrics, forecast_metrics, recipe_of, write_run
 from typer.testing import CliRunner
 
 from fernn import Translation, cli
 from fernn.experiments import runs
 from fernn.experiments.evaluate import evaluate
-from fernn.experiments.recipes import find
+from fernn.experiments.recipes import find, recipes
 from fernn.models import pretrained_record
 
 FERNN = "table1/translation/fernn-v2"
@@ -127,6 +127,32 @@ def test_table_prints_each_scale(tmp_path, invoke):
     shown = invoke("table", "2", "--runs", tmp_path).output
     command = f"fernn reproduce table2/kth --scale short --clips FILE --out {tmp_path}"
     assert f"to get it: {command}" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("table", "2"), "table2/actions/grnn"),
+        (("table", "larger"), "larger/actions"),
+        (("figure", "8"), "fig8/actions/v0/grnn"),
+    ],
+)
+def test_a_table_of_kth_names_that_of_the_stand_in(words, name, tmp_path, invoke):
+    def shown(*more):
+        result = invoke(*words, "--runs", tmp_path, *more)
+        return f"{result.output}{result.exception}"
+
+    (kind, number), hint = words, "runs on the stand-in"
+    assert hint not in shown()
+    write_run(tmp_path, name, metrics=clip_metrics("mocap_actions"))
+    assert f"{hint}: fernn {kind} {number}-actions --runs {tmp_path}" in shown("--scale", "paper")
+    first = name.partition("/")[0]
+    for other in recipes():  # all of KTH is measured
+        if other.startswith(first) and "actions" not in other:
+            metrics = forecast_metrics(other) if "mnist" in other else clip_metrics("kth")
+            write_run(tmp_path, other, metrics=metrics)
+    out = ("--out", tmp_path / "f.png") if kind == "figure" else ()
+    assert hint not in shown("--scale", "short", *out)
 
 
 def test_table_says_which_runs_it_left_out(run, invoke, tmp_path):

@@ -27,7 +27,8 @@ def table_command(
 ) -> None:
     """Print one of the paper's tables: its numbers beside ours."""
     found = _results(folder)
-    made = tables.by_scale(number.removeprefix("table"), found, scale=scale)
+    key = number.removeprefix("table")
+    made = tables.by_scale(key, found, scale=scale)
     if as_json:
         typer.echo(render.to_json(*made))
     elif markdown:
@@ -38,6 +39,9 @@ def table_command(
             if not table.measured and table.rows:
                 names = (row.data["recipe"] for row in table.rows)
                 _say(f"to get it: {lacking.remedy(names, found, scale)}")
+        other = tables.stand_in(key, found)
+        if other and not all(row.data["n"] for table in made for row in table.rows):
+            _say(lacking.instead("table", other, found))
         _print_left_out(found)
 
 

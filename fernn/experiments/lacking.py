@@ -62,6 +62,16 @@ def lines(names: Iterable[str], results: Results, scale: str | None = None) -> l
     return [*(f"missing: {g}" for g in grouped(names)), *([f"to get it: {way}"] if way else [])]
 
 
+def instead(command: str, key: str, results: Results) -> str:
+    """Where runs on the clips that stand in for KTH are shown: a table or a figure by its key."""
+    return f"runs on the stand-in: fernn {command} {key}{_below('--runs', results.folder)}"
+
+
+def _below(option: str, folder: Path) -> str:
+    """The option that names a folder of runs, where it is not the usual one."""
+    return "" if folder == RUNS else f" {option} {shlex.quote(str(folder))}"
+
+
 def _reproduce(names: list[str], scale: str, out: Path) -> str:
     """The command that trains all of these recipes: the longest first parts that they share."""
     known = recipes()
@@ -76,6 +86,5 @@ def _reproduce(names: list[str], scale: str, out: Path) -> str:
         needs += " --data FOLDER"
     if any(d.archive == "kth" or (d.kind == "clips" and scale != "quick") for d in data):
         needs += " --clips FILE"
-    if out != RUNS:  # where the results are looked for, so that what is trained is found there
-        needs += f" --out {shlex.quote(str(out))}"
+    needs += _below("--out", out)  # where the results are looked for
     return f"fernn reproduce {what} --scale {scale}{needs}"

@@ -69,6 +69,12 @@ def by_scale(key: str, results: Results, *, scale: str | None = None) -> list[Ta
     return [_at(s, key, results.at(s)) for s in scales or (None,)]
 
 
+def stand_in(key: str, results: Results) -> str | None:
+    """The key of the same table on the clips that stand in for KTH, where that has runs."""
+    other = key + _STAND_IN
+    return other if other in KEYS and _scales(other, results) else None
+
+
 def _at(scale: str | None, key: str, results: Results) -> Table:
     if key == COST:
         return costs.table(COST, results, scale)
