@@ -198,12 +198,33 @@ def test_mistyped_names_suggest_the_nearest(words, hint, tmp_path, invoke):
     assert hint in str(result.exception)
 
 
-@pytest.mark.parametrize("words", [("figure", "2"), ("report",), ("demo",)])
-def test_an_out_that_cannot_be_written_is_named(words, tmp_path, invoke):
+@pytest.mark.parametrize(
+    ("words", "work"),
+    [
+        (("figure", "2"), "fernn.experiments.figures.draw"),
+        (("report",), "fernn.experiments.report.write"),
+        (("demo",), "fernn.cli.demo.print_all"),
+        (("data", "show", "rotating-mnist"), "fernn.data.contact_sheet"),
+        (("reproduce", "wrapper", "--scale", "quick"), "fernn.experiments.train.train"),
+    ],
+)
+def test_an_out_that_cannot_be_written_is_named_before_the_work(
+    words, work, tmp_path, invoke, monkeypatch
+):
+    monkeypatch.setattr(work, lambda *_, **__: pytest.fail("worked for nothing"))
     (tmp_path / "file").touch()
-    error = invoke(*words, "--out", tmp_path / "file" / "x.png").exception
+    out = tmp_path / "file" / "new" / "x.png"
+    error = invoke(*words, "--out", out).exception
     assert isinstance(error, OSError)
-    assert str(error).startswith("`--out` must be a path that can be written to, got ")
+    why = f"no file can be made in {tmp_path / 'file'} (Not a directory). Name another."
+    assert str(error) == f"`--out` must be a path that can be written to, got {out}: {why}"
+
+
+def test_trying_an_out_leaves_nothing_there(tmp_path, invoke):
+    result = invoke("figure", "3", "--runs", tmp_path, "--out", tmp_path / "new" / "x.png")
+    assert "nothing to draw" in str(result.exception)
+    assert not list(tmp_path.iterdir())
+    assert "Invalid value for '--out'" in invoke("report", "--out", tmp_path).output
 
 
 def test_a_number_is_not_taken_for_a_mistyped_number(tmp_path, invoke):

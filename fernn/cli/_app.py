@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,15 +24,28 @@ console = Console()
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """Errors of the disk at or above `out` speak of what a user typed."""
+    """Errors of the disk at or above `out` speak of what a user typed, those of its place at once:
+    what is to be written there may take hours to make."""
     try:
+        _try(out if out.is_dir() else next(p for p in out.parents if p.exists()))
         yield
     except OSError as error:
         if error.filename is None or Path(error.filename) not in (out, *out.parents):
             raise
         raise OSError(
-            f"`--out` must be a path that can be written to, got {out}: {error.strerror}."
+            f"`--out` must be a path that can be written to, got {out}: {error.strerror}. "
+            "Name another."
         ) from None
+
+
+def _try(folder: Path) -> None:
+    """Raise where no file can be made in a folder, and leave none there."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = f"no file can be made in {folder} ({error.strerror})"
+        raise OSError(error.errno, why, str(folder)) from None
 
 
 def reflow(commands: typer.Typer) -> None:

@@ -9,7 +9,7 @@ import typer
 from rich.progress import Progress
 
 from fernn import data
-from fernn.cli._app import app, console
+from fernn.cli._app import app, console, writing
 from fernn.experiments.datasets import named_as_option
 from fernn.flows import Rotation, Translation
 
@@ -58,7 +58,8 @@ def show(
     """Draw a dataset: a contact sheet (PNG) and an animation (GIF)."""
     with named_as_option():
         videos, classes = _dataset(name, source, split, seed)
-    out.mkdir(parents=True, exist_ok=True)
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
     shown = range(0, len(videos), max(1, len(videos) // 8))[:8]  # spread, since clips are sorted
     batch = videos.batch(shown, epoch=0)
     for suffix, draw in (("png", data.contact_sheet), ("gif", data.animation)):

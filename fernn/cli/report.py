@@ -75,7 +75,9 @@ def figure_command(
 @app.command("report")
 def report_command(
     folder: Runs = runs.RUNS,
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("out/report.html"),
+    out: Annotated[Path, typer.Option(help="The page to write.", dir_okay=False)] = Path(
+        "out/report.html"
+    ),
     data: Digits = None,
     clips: Clips = None,
     device: Device = "auto",

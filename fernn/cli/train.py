@@ -10,7 +10,7 @@ from rich.table import Table
 from torch import OutOfMemoryError
 
 from fernn._nearest import nearest
-from fernn.cli._app import app, console
+from fernn.cli._app import app, console, writing
 from fernn.cli._batch import Batch, Job
 from fernn.experiments import checkpoint, progress, recipes, runs, search
 from fernn.experiments.devices import resolved
@@ -167,6 +167,9 @@ def reproduce(
     ]
     batch = Batch(run, out, jobs, searching=choose, alone=devices * nodes == 1)
     batch.leave_out(lacking)
+    if batch.tells:
+        with writing(out):  # once, not for each run
+            out.mkdir(parents=True, exist_ok=True)
     batch.train(
         device=device,
         devices=devices,
