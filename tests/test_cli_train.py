@@ -252,6 +252,20 @@ def test_bars_on_a_terminal_and_lines_elsewhere():
     assert type(progress.report_for(Console(force_terminal=False))) is progress.Lines
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_bars_show_the_time_left_on_a_narrow_terminal(width):
+    from rich.console import Console
+
+    with io.StringIO() as file:
+        console = Console(force_terminal=True, file=file, width=width, color_system=None)
+        with progress.report_for(console) as report:
+            report.begin("table1/translation/fernn-v2-transported short", 6000, 12500)
+            report.step(6250, 7.469e-2, 1137.9)
+        last = file.getvalue().split("\x1b[2K")[-1].splitlines()[0]
+    assert re.search(r"━ +6250/12500 loss 7.469e-02  1137.9 seq/s [-\d]:[-\d]{2}:[-\d]{2}$", last)
+    assert len(last) == width
+
+
 def test_lines_tell_of_time_left(capsys, monkeypatch):
     from rich.console import Console
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 EVERY_SECONDS = 30.0  # between two plain lines, unless something happens
 
@@ -68,18 +69,22 @@ class Lines(Report):
 
 
 class Bars(Lines):
-    """A progress bar with the time left, the loss and sequences a second."""
+    """A progress bar with the time left, the loss and sequences a second.
+
+    The numbers are whole however narrow the terminal is, and the bar has the rest of it. The run
+    is named above: by what was typed, or by a line of the command that trains many.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._task: TaskID | None = None
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),
             TextColumn("{task.completed}/{task.total}"),
             TextColumn("loss {task.fields[loss]}  {task.fields[rate]} seq/s"),
             TimeRemainingColumn(),
             console=console,
+            expand=True,
         )
 
     def __enter__(self) -> Self:
@@ -95,7 +100,7 @@ class Bars(Lines):
         self._bar.stop()
 
     def begin(self, name: str, done: int, steps: int) -> None:
-        self._task = self._bar.add_task(name, total=steps, completed=done, loss="–", rate="–")
+        self._task = self._bar.add_task("", total=steps, completed=done, loss="–", rate="–")
 
     def step(self, done: int, loss: float, rate: float) -> None:
         if self._task is not None:
