@@ -51,6 +51,15 @@ def test_evaluate_gives_what_the_run_recorded(run, invoke):
     assert recipe_of(run).data.horizon == 2
 
 
+def test_evaluate_shows_on_a_terminal_that_it_works(run, invoke, monkeypatch):
+    assert invoke("evaluate", run).stderr == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # for rich, a terminal
+    monkeypatch.setenv("COLUMNS", "400")
+    result = invoke("evaluate", run, "--json")
+    assert f"evaluating {run}" in result.stderr
+    assert json.loads(result.stdout)["measured"]
+
+
 def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):
     (run / runs.BEST).unlink()
     assert "a record alone" in str(invoke("evaluate", run).exception)

@@ -40,15 +40,16 @@ def evaluate_command(
     named = what in models.pretrained()
     model, recipe, record = _pretrained(what) if named else _kept(Path(what))
     where = resolved(device)
-    if named and data is None:
-        recorded = {key: record["check"][key] for key in ("mean", "sequence_mse")}
-        errors = sequence_errors(model, recipe, len(recorded["sequence_mse"]), device=where)
-        metrics: dict[str, Any] = {"mean": fmean(errors), "sequence_mse": errors}
-    else:
-        recorded = record.get("metrics", {})
-        archive = datasets.clips(recipe, clips)
-        datasets.source(recipe, data, archive)  # raises where the test digits are not at hand
-        metrics = evaluate(model, recipe, device=where, root=data, archive=archive)
+    with Console(stderr=True).status(f"evaluating {escape(what)}"):  # on a terminal alone
+        if named and data is None:
+            recorded = {key: record["check"][key] for key in ("mean", "sequence_mse")}
+            errors = sequence_errors(model, recipe, len(recorded["sequence_mse"]), device=where)
+            metrics: dict[str, Any] = {"mean": fmean(errors), "sequence_mse": errors}
+        else:
+            recorded = record.get("metrics", {})
+            archive = datasets.clips(recipe, clips)
+            datasets.source(recipe, data, archive)  # raises where the test digits are not at hand
+            metrics = evaluate(model, recipe, device=where, root=data, archive=archive)
     if as_json:
         found = {"measured": metrics, "recorded": recorded}
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
