@@ -9,7 +9,7 @@ from synthetic import clip_metrics, forecast_metrics, recipe_of, write_run
 from typer.testing import CliRunner
 
 from fernn import Translation, cli
-from fernn.experiments import runs
+from fernn.experiments import records, runs
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.recipes import find, recipes
 from fernn.models import pretrained_record
@@ -62,10 +62,20 @@ def test_evaluate_shows_on_a_terminal_that_it_works(run, invoke, monkeypatch):
 
 def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):
     (run / runs.BEST).unlink()
-    assert "a record alone" in str(invoke("evaluate", run).exception)
+    alone = str(invoke("evaluate", run).exception)
+    assert "a record alone" in alone
+    assert "in the package" not in alone
     (run / runs.RECIPE).unlink()  # as records are kept in a repository
     assert "without best.safetensors" in str(invoke("evaluate", run).exception)
     assert "`run` must be" in str(invoke("evaluate", tmp_path / "nowhere").exception)
+
+
+def test_evaluate_names_the_weights_of_a_record_in_the_package(invoke, tmp_path):
+    later = ("weights", "check")  # what publishing added to the record of the run
+    record = {key: value for key, value in pretrained_record(GRNN).items() if key not in later}
+    records.write(tmp_path / runs.RECORD, record)
+    error = str(invoke("evaluate", tmp_path).exception)
+    assert error.endswith(f"Its weights are in the package: `fernn evaluate {GRNN}`.")
 
 
 def test_evaluate_of_a_run_that_has_not_finished(run, invoke):

@@ -14,7 +14,7 @@ from torch import nn
 from fernn import models
 from fernn._nearest import nearest
 from fernn.cli._app import app, console
-from fernn.experiments import datasets, runs
+from fernn.experiments import datasets, results, runs
 from fernn.experiments.devices import resolved
 from fernn.experiments.evaluate import evaluate, sequence_errors
 from fernn.experiments.recipes import Recipe, from_json
@@ -81,18 +81,18 @@ def _kept(run: Path) -> tuple[nn.Module, Recipe, dict[str, Any]]:
             f"`run` must be a folder that `fernn train` made or one of {', '.join(names)}, got "
             f"{str(run)!r}.{nearest(str(run), names)}"
         )
+    record = runs.read_record(run)
     if not (run / runs.BEST).is_file():
-        finished = (run / runs.RECORD).is_file()
+        why = "has it finished an epoch?"
+        if record is not None:
+            why = "a record alone, which `fernn show` prints."
+            name = results.published(record)
+            why += f" Its weights are in the package: `fernn evaluate {name}`." if name else ""
         raise FileNotFoundError(
-            f"`run` must have weights, got {str(run)!r} without {runs.BEST}: "
-            + (
-                "a record alone, which `fernn show` prints."
-                if finished
-                else "has it finished an epoch?"
-            )
+            f"`run` must have weights, got {str(run)!r} without {runs.BEST}: {why}"
         )
     model = models.load(run / runs.BEST).float()  # as a run evaluates it
-    return model, runs.read_recipe(run), runs.read_record(run) or {}
+    return model, runs.read_recipe(run), record or {}
 
 
 def _summary(value: object) -> str:

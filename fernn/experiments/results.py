@@ -63,7 +63,10 @@ class Result:
     def weights(self) -> Path | None:
         """Its best weights: beside its record, or in the package where they were published."""
         kept = self.folder / BEST
-        return kept if kept.is_file() else _published(self.record)
+        if kept.is_file():
+            return kept
+        name = published(self.record)
+        return None if name is None else weights_path(name)
 
     @property
     def learning_rate(self) -> float:
@@ -95,12 +98,12 @@ class Result:
         return float(value)
 
 
-def _published(record: dict[str, Any]) -> Path | None:
-    """The weights in the package whose record has all of this one, and what was added to it."""
+def published(record: dict[str, Any]) -> str | None:
+    """The name of the weights in the package whose record has all of this one, and more."""
     for name in pretrained():
         about = pretrained_record(name)
         if all(about.get(key) == value for key, value in record.items()):
-            return weights_path(name)
+            return name
     return None
 
 
