@@ -250,8 +250,9 @@ def test_a_number_is_not_taken_for_a_mistyped_number(tmp_path, invoke):
     assert "Did you mean" not in str(invoke("figure", "16", "--runs", tmp_path).exception)
 
 
-def test_mistyped_table_is_one_line(tmp_path):
-    command = [sys.executable, "-m", "fernn.cli", "table", "6", "--runs", str(tmp_path)]
+@pytest.mark.parametrize("module", ["fernn", "fernn.cli"])
+def test_mistyped_table_is_one_line(module, tmp_path):
+    command = [sys.executable, "-m", module, "table", "6", "--runs", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 2
     assert "`table` must be one of" in result.stdout + result.stderr

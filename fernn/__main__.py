@@ -1,0 +1,5 @@
+"""`python -m fernn`."""
+
+from fernn.cli import main
+
+main()
