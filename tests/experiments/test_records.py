@@ -224,6 +224,15 @@ def test_readme_names_the_frame_of_weights_that_are_not_as_published():
     assert sum("co-moving" in label for label in shown.values()) == 1
 
 
+def test_results_count_the_models_of_figure_6():
+    folder = Path(readme.ROOT, "results")
+    runs = [run for run in results.load(folder / "short").found if run.name.startswith("fig6/")]
+    words = {1: "one", 3: "three", 7: "seven", 11: "eleven"}
+    *most, last = (words[n] for n in sorted({len(find(run.name).options["flow"]) for run in runs}))
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"of models with {', '.join(most)} and {last} velocities](short/figures/" in text
+
+
 def test_a_package_below_another_checkout_has_no_commit(tmp_path, monkeypatch):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     who = ["-c", "user.name=n", "-c", "user.email=e"]
