@@ -33,6 +33,14 @@ def test_verify_of_a_saved_model(tmp_path, invoke):
     assert (tmp_path / "errors.png").exists()
 
 
+def test_verify_says_at_once_that_a_plot_cannot_be_written(tmp_path, invoke, monkeypatch):
+    monkeypatch.setattr("fernn.cli.verify.verify", lambda *_, **__: pytest.fail("too late"))
+    (tmp_path / "file").touch()
+    plot = tmp_path / "file" / "errors.png"
+    error = invoke("verify", "translating-mnist/grnn", "--plot", str(plot)).exception
+    assert f"`--plot` must be a path that can be written to, got {plot}" in str(error)
+
+
 def test_verify_of_a_grnn_fails(tmp_path, invoke):
     path = tmp_path / "model.safetensors"
     save(Forecaster(hidden_channels=4), path)

@@ -23,7 +23,7 @@ console = Console()
 
 
 @contextmanager
-def writing(out: Path) -> Iterator[None]:
+def writing(out: Path, option: str = "--out") -> Iterator[None]:
     """Errors of the disk at or above `out` speak of what a user typed, those of its place at once:
     what is to be written there may take hours to make."""
     try:
@@ -33,7 +33,7 @@ def writing(out: Path) -> Iterator[None]:
         if error.filename is None or Path(error.filename) not in (out, *out.parents):
             raise
         raise OSError(
-            f"`--out` must be a path that can be written to, got {out}: {error.strerror}. "
+            f"`{option}` must be a path that can be written to, got {out}: {error.strerror}. "
             "Name another."
         ) from None
 

@@ -1,5 +1,6 @@
 """`fernn verify`."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from torch import nn
 
 from fernn import models
 from fernn._nearest import nearest
-from fernn.cli._app import app, console
+from fernn.cli._app import app, console, writing
 from fernn.experiments import pretrained, records, runs, steering, verification
 from fernn.experiments.recipes import Recipe, from_json
 from fernn.flows import Flow, Rotation, Translation
@@ -52,6 +53,12 @@ def verify_command(
         raise typer.BadParameter("--record is for tables: give no model, or `pretrained`.")
     if dtype not in _DTYPES:
         raise typer.BadParameter(f"must be one of {', '.join(_DTYPES)}, got {dtype!r}.")
+    with nullcontext() if plot is None else writing(plot, "--plot"):
+        raise typer.Exit(0 if _verify(what, dtype, steps, radius, plot) else 1)
+
+
+def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -> bool:
+    """Print the reports of one model, and draw the first; return whether its recurrence passes."""
     model, recipe = _load(what)
     if isinstance(model, models.CNN3D):
         raise typer.BadParameter(f"{what} holds a {type(model).__name__}, which has no flow.")
@@ -78,7 +85,7 @@ def verify_command(
     if plot is not None:
         report.plot(plot)
         console.print(f"errors drawn to {plot}")
-    raise typer.Exit(0 if report.verdict in _COLOURS else 1)
+    return report.verdict in _COLOURS
 
 
 def print_all(record: Path | None = None) -> int:
