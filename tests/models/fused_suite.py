@@ -20,13 +20,29 @@ BATCH, CANVAS = (3, (4, 5)) if DEVICE == "cpu" else (72, (8, 12))
 
 
 @pytest.mark.parametrize(
-    ("readout", "frames", "layers", "channels"),
-    [("published", 3, 2, 1), ("transported", 2, 2, 1), ("published", 2, 0, 3)],
+    ("readout", "frames", "horizon", "layers", "channels", "images"),
+    [
+        ("published", 3, 3, 2, 1, _rollout._IMAGES),
+        ("transported", 2, 3, 2, 1, _rollout._IMAGES),
+        ("published", 2, 4, 0, 3, 1),
+        ("transported", 2, 4, 0, 1, 1),
+    ],
 )
 def test_forecast_equals_forward(
-    readout: str, frames: int, layers: int, channels: int, monkeypatch: pytest.MonkeyPatch
+    readout: str,
+    frames: int,
+    horizon: int,
+    layers: int,
+    channels: int,
+    images: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Predictions and all gradients; with one image a group, weight gradients come in pairs."""
+    """Predictions and all gradients, the weight's over all times at once.
+
+    Where one image is enough it comes in pairs: two in the published form, and one and a single
+    time in the transported form, which takes a step less.
+    """
+    monkeypatch.setattr(_rollout, "_IMAGES", images)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     flow = fernn.Translation(velocities=[(0, 0), (1, -2), (-1, 1)])
     model = fernn.Forecaster(
@@ -38,10 +54,10 @@ def test_forecast_equals_forward(
         backend="lean",
     ).to(DEVICE)
     video = torch.rand(2, frames, channels, 3, 4, device=DEVICE)
-    target = torch.rand(2, 3, channels, 3, 4, device=DEVICE)
+    target = torch.rand(2, horizon, channels, 3, 4, device=DEVICE)
     predictions, gradients = [], []
     for forward in (model.forward, lambda *args: _fused.forecast(model, *args)):
-        predicted = forward(video, 3)
+        predicted = forward(video, horizon)
         predictions.append(predicted)
         loss = (predicted - target).square().mean()
         gradients.append(torch.autograd.grad(loss, list(model.parameters())))
@@ -50,7 +66,7 @@ def test_forecast_equals_forward(
     layouts = ([x.stride() for x in tensors] for tensors in (gradients[1], model.parameters()))
     assert next(layouts) == next(layouts)  # as the operator promises to a compiler
     with torch.no_grad():
-        assert same(_fused.forecast(model, video, 3), predictions[0])
+        assert same(_fused.forecast(model, video, horizon), predictions[0])
 
 
 @pytest.mark.parametrize("readout", ["published", "transported"])
