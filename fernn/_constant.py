@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 
 class Constant:
@@ -22,6 +23,13 @@ class Constant:
                 return self._value.to(device)
             with torch.inference_mode(False):  # a copy outlives the mode of the one who asks first
                 copy = self._value.to(device)
-            if type(copy) is Tensor:  # what a trace or a fake mode makes must not outlive it
+            if lasting(copy):
                 self._copies[device] = copy
         return copy
+
+
+def lasting(x: Tensor) -> bool:
+    """Whether x may outlive its maker, which a trace, a fake mode or a torch.func transform is."""
+    if torch.compiler.is_compiling():
+        return False
+    return type(x) is Tensor and not is_functorch_wrapped_tensor(x)

@@ -1,8 +1,12 @@
 """Constants that follow their users from device to device."""
 
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fernn._constant import Constant
+from fernn import SE2, FlowRNN, Rotation
+from fernn._constant import Constant, lasting
+from fernn.groups import _steerable
 
 
 def test_a_copy_outlives_the_mode_of_the_one_who_asks_first() -> None:
@@ -11,3 +15,21 @@ def test_a_copy_outlives_the_mode_of_the_one_who_asks_first() -> None:
     with torch.inference_mode():
         assert not constant.on(meta).is_inference()
     assert constant.on(meta) is constant.on(meta)
+
+
+def test_what_a_transform_or_a_fake_mode_makes_is_not_kept(monkeypatch) -> None:
+    """The table of a flow, and the basis of a group, which is made where it is asked for first."""
+    monkeypatch.setattr(_steerable, "_COPIES", {})
+    flow = Rotation(velocities=[0, 90, 180, 270], group=SE2(4))
+    rnn, video = FlowRNN(1, 2, flow=flow, frame="comoving"), torch.rand(1, 2, 1, 5, 5)
+
+    def loss(x: Tensor) -> Tensor:
+        return rnn(x)[0].square().sum()
+
+    torch.func.grad(loss)(video)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        loss(video)
+    assert lasting(flow.table(video.device))
+    assert all(lasting(constant._value) for constant in _steerable._COPIES.values())
+    _steerable.basis_on(3, 4, video.device)
+    assert len(_steerable._COPIES) == 1

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fernn import _check
+from fernn._forward import forward_mode
 from fernn.groups._base import Group
 
 
@@ -36,7 +37,8 @@ class Lattice(Group):
         _check.floating("x", x)
         lead = element.ndim - 1
         shape = torch.broadcast_shapes(element.shape[:-1], x.shape[:lead])
-        return cast(Tensor, _Roll.apply(x.expand(*shape, *x.shape[lead:]), element))
+        x = x.expand(*shape, *x.shape[lead:])
+        return _rolled(x, element) if forward_mode() else cast(Tensor, _Roll.apply(x, element))
 
     def weight_shape(
         self, out_channels: int, in_channels: int, kernel_size: int, *, lifting: bool
@@ -73,14 +75,19 @@ def gather(x: Tensor, index: Tensor, dim: int) -> Tensor:
     return x.gather(-1, index.expand(*shape, *inner, index.shape[-1]))
 
 
+def _rolled(x: Tensor, shift: Tensor) -> Tensor:
+    """x [*S, ..., *X] rolled by shift [*S, n]."""
+    dim = shift.shape[-1]
+    sizes = tuple(x.shape[-dim:])
+    return gather(x, roll_index(shift, sizes), dim).reshape(x.shape)
+
+
 class _Roll(torch.autograd.Function):
     """A roll by `shift`, whose gradient is the roll by −shift: a gather, never a scatter."""
 
     @staticmethod
     def forward(x: Tensor, shift: Tensor) -> Tensor:
-        dim = shift.shape[-1]
-        sizes = tuple(x.shape[-dim:])
-        return gather(x, roll_index(shift, sizes), dim).reshape(x.shape)
+        return _rolled(x, shift)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fernn._constant import Constant
+from fernn._constant import Constant, lasting
 
 RING_WIDTH = 0.6
 MAX_FREQUENCY = 3
@@ -37,9 +37,13 @@ def rotated_basis(kernel_size: int, orientations: int) -> Tensor:
 def basis_on(kernel_size: int, orientations: int, device: torch.device) -> Tensor:
     """`rotated_basis` on a device, copied there once: a kernel's expansion waits for no host."""
     key = (kernel_size, orientations)
-    if key not in _COPIES:
-        _COPIES[key] = Constant(rotated_basis(kernel_size, orientations))
-    return _COPIES[key].on(device)
+    constant = _COPIES.get(key)
+    if constant is None:
+        basis = rotated_basis(kernel_size, orientations)
+        constant = Constant(basis)
+        if lasting(basis):
+            _COPIES[key] = constant
+    return constant.on(device)
 
 
 def _make(kernel_size: int, orientations: int) -> NDArray[np.float64]:

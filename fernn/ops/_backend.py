@@ -4,7 +4,8 @@ from importlib.util import find_spec
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+
+from fernn._forward import forward_mode
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _CAPABILITY = (8, 0)  # the oldest device with bfloat16 matrix units
@@ -36,7 +37,7 @@ def obstacle(h: Tensor, shift: Tensor, radius: int = 0) -> str | None:
     sizes = tuple(h.shape[3:])
     if any(size < 2 * radius for size in sizes):
         return f"a halo of {radius} needs at least {2 * radius} pixels a side, got {sizes}."
-    if forward_ad._current_level >= 0:  # an operator would drop the tangent without a word
+    if forward_mode():  # an operator would drop the tangent without a word
         return "it has no forward-mode derivatives, and a dual level is open."
     if h.dtype not in _DTYPES:
         return f"it takes float32, float16 or bfloat16, got {h.dtype}."

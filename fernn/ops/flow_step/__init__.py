@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from fernn import _check
+from fernn._forward import forward_mode
 from fernn.ops import _backend
 from fernn.ops.flow_step import lean, reference
 from fernn.ops.flow_step.reference import ACTIVATIONS
@@ -31,10 +32,12 @@ def flow_step(
     - "triton" is for CUDA devices: one or two spatial axes of at least k − 1 pixels each, float32,
       float16 or bfloat16, Triton installed. Elsewhere it raises.
     - "auto" takes "triton" where it can run and the numbers of channels are multiples of 8, which
-      the matrix units ask for, and "lean" elsewhere.
+      the matrix units ask for, and "lean" elsewhere; "reference" in forward mode, which only that
+      has.
 
     "triton" has first gradients alone: `torch.func.grad` and a second backward pass raise there.
-    Ask for backend="reference" to take them.
+    Ask for backend="reference" to take them. `torch.vmap` raises but in forward mode: the batch is
+    an axis already.
     """
     _check.choice("activation", activation, tuple(ACTIVATIONS))
     _check_shapes(h, kernel, drive, shift)
@@ -52,6 +55,8 @@ def choose(backend: str, h: Tensor, kernel: Tensor, shift: Tensor) -> str:
     _check.choice("backend", backend, BACKENDS)
     if backend not in ("auto", "triton"):
         return backend
+    if backend == "auto" and forward_mode():
+        return "reference"
     fits = _backend.runs(backend, _backend.obstacle(h, shift, radius=kernel.shape[-1] // 2))
     aligned = all(channels % _backend.ALIGNED == 0 for channels in kernel.shape[:2])
     return "triton" if fits and (aligned or backend == "triton") else "lean"
