@@ -1,10 +1,13 @@
 """Models on disk: safetensors, with the model's configuration inside. Nothing is unpickled."""
 
 import json
+import math
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
@@ -26,6 +29,9 @@ _MODELS: dict[str, type[Model]] = {
 }
 _FLOWS = ("Translation", "Rotation", "RigidMotion")
 _KEY = "fernn"
+_MOST = 2**16
+"""The largest count that is believed of a file, also of velocities, which are tabulated before any
+shape can be compared: the whole torus of 256×256, a state of which has 2³² values a channel."""
 
 
 def save(model: Model, path: str | Path) -> None:
@@ -72,21 +78,23 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
     _match(model, tensors, metadata, path)
     if into is not None:
         _compare(into, metadata, path)
-    # A model made here takes the tensors as they are, in the precision they were saved in.
+    # A model made here has no memory yet; it takes the tensors as they are, in their precision.
     model.load_state_dict(tensors, assign=into is None)
     return model
 
 
 def _build(metadata: dict[str, str], path: Path) -> nn.Module:
+    """The model that a file says it holds, without memory: what it says is not checked yet."""
     try:
         about = json.loads(metadata[_KEY])
         made = _MODELS[about["model"]]
         config: dict[str, Any] = {name: _decode(value) for name, value in about["config"].items()}
-        return made(**config)
-    except (AttributeError, KeyError, TypeError, ValueError):
+        with torch.device("meta"):
+            return made(**config)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"`path` must hold a model's configuration, got {str(path)!r} without a readable one. "
-            "Build the model yourself and pass it as `into`."
+            f"`path` must hold a model's configuration, got {str(path)!r} without a readable one "
+            f"({type(error).__name__}: {error}). Build the model yourself and pass it as `into`."
         ) from None
 
 
@@ -143,13 +151,27 @@ def _encode(value: object) -> object:
     return value
 
 
-def _decode(value: object) -> object:
+def _decode(value: Any) -> Any:
     if not isinstance(value, dict):
-        return value
+        return _believed(value)
     ((name, arguments),) = value.items()
     if name == "SE2":
-        return SE2(arguments)
+        return SE2(_decode(arguments))
     if name not in _FLOWS:
         raise ValueError(name)
-    flow: Flow = getattr(fernn.flows, name)(**{k: _decode(v) for k, v in arguments.items()})
-    return flow
+    decoded = {key: _decode(item) for key, item in arguments.items()}
+    _believed(_velocities(**decoded))
+    return getattr(fernn.flows, name)(**decoded)
+
+
+def _velocities(
+    radius: int = 0, dim: int = 2, closed: Sequence[int] = (), count: int = 0, **_: object
+) -> int:
+    """How many velocities a flow makes of its arguments, where they are not listed."""
+    return max(math.prod([2 * radius + 1] * min(dim, 3)), math.prod(closed), 2 * count + 1)
+
+
+def _believed(value: Any) -> Any:
+    if isinstance(value, int) and value > _MOST:
+        raise ValueError(f"a count must be at most {_MOST}, got {value}")
+    return value
