@@ -66,12 +66,17 @@ def test_flow_step(name: str, slices: int | None) -> None:
     assert all(same(mine, theirs) for mine, theirs in pairs)
 
 
-@pytest.mark.parametrize("canvas", [(3, 5), (7,)])
-@pytest.mark.parametrize(("velocities", "channels"), [(5, 11), (1, 130)])
-def test_flow_pool(canvas: tuple[int, ...], velocities: int, channels: int) -> None:
+@pytest.mark.parametrize(
+    ("velocities", "channels", "canvas"),
+    [(5, 11, (3, 5)), (5, 11, (7,)), (1, 130, (3, 5)), (1, 130, (7,)), (257, 2, (3,))],
+)
+def test_flow_pool(velocities: int, channels: int, canvas: tuple[int, ...]) -> None:
+    """The last slice wins in the first image: its index takes more than a byte where V is large."""
     from fernn.ops.flow_pool import triton
 
     h, shift = strided(2, velocities, channels, *canvas), shifts(velocities, len(canvas))
+    with torch.no_grad():
+        h[0, -1] += 9
     got, want = triton.flow_pool(h, shift), pool_reference.flow_pool(h, shift)
     assert torch.equal(got, want)
     grad = torch.randn_like(want)
