@@ -1,7 +1,7 @@
 """Write the measured tables of README and docs from the records: `python -m benchmarks.readme`.
 
 A section lies between `<!-- NAME: begin … -->` and `<!-- NAME: end -->`; a test holds the README to
-what this prints, so no number is typed by hand.
+what this prints, so no number in a table is typed by hand.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Records say what was measured on what, and no number in the README is typed by hand."""
+"""Records say what was measured on what; no number in the README's tables is typed by hand."""
 
 import importlib.util
 import json
