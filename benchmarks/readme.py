@@ -137,6 +137,24 @@ def lengths(found: results.Results) -> str:
     return "\n".join(lines)
 
 
+def controls(found: results.Results) -> str:
+    """Runs that differ in how they train alone, those with the largest error first."""
+    columns = ["rate", "batch", "gradient clipped at", "steps", "test MSE", "step 60"]
+    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    runs = sorted(found.changed, key=lambda run: -run.metrics["test_mse"])
+    for run in runs:
+        training, metrics = run.record["recipe"]["training"], run.metrics
+        steps = run.record["curve"][-1]["step"]
+        cells = [f"{training['learning_rate']:g}", training["batch_size"], f"{training['clip']:g}"]
+        cells += [
+            f"{steps:,}",
+            *map(_number, (metrics["test_mse"], metrics["mse_per_step_long"][59])),
+        ]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    origins = dict.fromkeys(_origin(run.record["environment"]) for run in runs)
+    return "\n".join([*lines, "", f"<sub>{'; '.join(origins)}</sub>"])
+
+
 def drift(record: dict) -> str:
     """What is left of the growth of errors in each form."""
     forms = list(next(iter(record["errors"].values())))
@@ -197,6 +215,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
     "README.md": {
         "verification": ("results/verification.json", verification),
         "results": ("results", trained),
+        "controls": ("results/controls", controls),
         "lengths": ("results", lengths),
         "drift": ("benchmarks/results/drift.json", drift),
         "left": ("benchmarks/results/left.json", left.table),
