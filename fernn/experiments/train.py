@@ -3,6 +3,7 @@
 record = train(find("table1/translation/fernn-v2", "quick"), seed=0)
 """
 
+import atexit
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -204,7 +205,15 @@ def _fabric(
             plugins=_precision(precision, device),
         )
         fabric.launch()
+    if fabric.world_size > 1:
+        atexit.register(_leave)
     return fabric
+
+
+def _leave() -> None:
+    """Leave the other processes in order: torn down by the interpreter's end, gloo may abort."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _precision(precision: str, device: str) -> Precision:
