@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import signal
 import subprocess
@@ -167,7 +166,7 @@ def test_ctrl_c_exits_with_130_and_the_same_command_goes_on(train, invoke, tmp_p
     class Impatient(progress.Lines):
         def step(self, done, loss, rate):
             if done == 1:
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(progress, "report_for", Impatient)
     result = train()

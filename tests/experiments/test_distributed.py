@@ -88,7 +88,7 @@ def test_the_first_process_alone_needs_the_folder(tiny, tmp_path, one, apart):
     class Stops(Report):
         def step(self, done, loss, rate):
             if done == 5:
-                os.kill(os.getpid(), signal.SIGTERM)
+                signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(train.Interrupted):
         train.train(tiny, out=tmp_path / "here", device="cpu", precision="64-true", report=Stops())

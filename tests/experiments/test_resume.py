@@ -112,7 +112,7 @@ def test_sigkill_in_mid_epoch_changes_nothing(when, done, tiny, tmp_path, whole)
 def test_ctrl_c_saves_and_the_run_goes_on(step, tiny, tmp_path, whole):
     run = runs.folder(tmp_path / "stopped", tiny, 0)
     before = signal.getsignal(signal.SIGINT)
-    report = At(step, lambda: os.kill(os.getpid(), signal.SIGINT))
+    report = At(step, lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(train.Interrupted):
         train.train(tiny, out=tmp_path / "stopped", device="cpu", report=report)
     assert signal.getsignal(signal.SIGINT) is before
@@ -129,7 +129,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(step, tiny, tmp_path, whole):
 def test_a_second_ctrl_c_stops_at_once(tiny, tmp_path, whole):
     def twice():
         for _ in range(2):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         train.train(tiny, out=tmp_path, device="cpu", report=At(10, twice))
@@ -162,7 +162,7 @@ def test_random_numbers_go_on_where_they_were(tiny, tmp_path, monkeypatch):
 
 def _stopped(tiny, out, step):
     """A run that saved at every step and was stopped after this one."""
-    report = At(step, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    report = At(step, lambda: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(train.Interrupted):
         train.train(tiny, out=out, device="cpu", report=report, save_minutes=0)
     return runs.folder(out, tiny, 0)
@@ -171,7 +171,7 @@ def _stopped(tiny, out, step):
 @pytest.mark.parametrize(("before", "after", "kept"), [(1, None, 1), (None, 2, 2), (2, 1, 1)])
 def test_a_run_goes_on_in_the_smaller_micro_batches(before, after, kept, tiny, tmp_path):
     """Those that fitted before, or fewer where the device has become smaller."""
-    report = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    report = At(3, lambda: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(train.Interrupted):
         train.train(tiny, out=tmp_path, device="cpu", micro_batch=before, report=report)
     record = train.train(tiny, out=tmp_path, device="cpu", micro_batch=after)

@@ -3,7 +3,6 @@
 import errno
 import json
 import math
-import os
 import signal
 
 import pytest
@@ -232,7 +231,7 @@ def test_a_stop_says_what_was_not_saved(tiny, tmp_path, monkeypatch):
     class Stopping(Told):
         def step(self, done, loss, rate):
             if done == 5:
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(checkpoint, "save_file", full)
     told = Stopping()
