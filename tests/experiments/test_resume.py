@@ -126,6 +126,15 @@ def test_ctrl_c_saves_and_the_run_goes_on(step, tiny, tmp_path, whole):
     assert record["wall_seconds"] >= record["curve"][-1]["seconds"]
 
 
+@pytest.fixture
+def _heard():
+    """Ctrl-C as in a terminal: a shell lets what it starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heard")
 def test_a_second_ctrl_c_stops_at_once(tiny, tmp_path, whole):
     def twice():
         for _ in range(2):
