@@ -70,26 +70,43 @@ def run(row: Row, rate: float, done: dict[str, dict]) -> dict[str, object]:
     return record | {"rival": row.rival} | verdict(record, row.needs, rate)
 
 
-def training_step(row: Row, model: nn.Module, batch: int, autocast: bool) -> Step:
+def training_step(row: Row, model: nn.Module, batch: int, autocast: bool, parts: int = 1) -> Step:
     given, target = row.sample(batch)
     adam = torch.optim.Adam(model.parameters(), 1e-4, fused=True, capturable=True)
 
     def step() -> Tensor:
         adam.zero_grad(set_to_none=True)
-        with precision(autocast):
-            loss = row.loss(model, given, target)
-        loss.backward()
+        loss = backward(row, model, given, target, autocast, parts)
         adam.step()
-        return loss.detach()
+        return loss
 
     return step
 
 
+def backward(
+    row: Row, model: nn.Module, given: Tensor, target: Tensor, autocast: bool, parts: int
+) -> Tensor:
+    """The loss of a batch, its gradient added up over equal parts."""
+    losses = []
+    for some, wanted in zip(given.chunk(parts), target.chunk(parts), strict=True):
+        with precision(autocast, given.device.type):
+            loss = row.loss(model, some, wanted)
+        loss.backward(torch.full_like(loss, 1 / parts))
+        losses.append(loss.detach())
+    return torch.stack(losses).mean()
+
+
 def timed(
-    row: Row, model: nn.Module, batch: int, autocast: bool, graph: bool, runs: int
+    row: Row,
+    model: nn.Module,
+    batch: int,
+    autocast: bool,
+    graph: bool,
+    runs: int,
+    parts: int = 1,
 ) -> dict[str, object]:
     def make() -> Step:
-        step = training_step(row, model, batch, autocast)
+        step = training_step(row, model, batch, autocast, parts)
         return graphed(step) if graph else step
 
     return measure(make, batch, runs)

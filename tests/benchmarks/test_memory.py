@@ -5,6 +5,7 @@ from torch import nn
 
 from benchmarks import report
 from benchmarks.gpu import parts
+from benchmarks.gpu.row import backward
 from benchmarks.gpu.translation import ROWS, forecast_loss
 from fernn import Forecaster
 
@@ -18,7 +19,7 @@ def test_gradients_of_parts_add_up_to_that_of_the_batch() -> None:
         model.zero_grad()
         row = ROWS[parts.NAME]
         assert row.loss is forecast_loss
-        loss = parts.backward(row, model, given, target, number)
+        loss = backward(row, model, given, target, autocast=True, parts=number)
         gradient = nn.utils.parameters_to_vector([p.grad for p in model.parameters()])
         found.append((loss, gradient))
     (whole, wanted), *others = found
