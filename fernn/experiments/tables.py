@@ -2,7 +2,8 @@
 
 Rows measured on other clips than KTH's have tables of their own, such as "2-actions", without the
 paper's column: the paper's numbers are KTH's. A changed recipe is a row of its own below the one it
-was changed from, labelled with the change and without a number of the paper's.
+was changed from, labelled with the change. Where only its training was changed, model and task are
+still the paper's, and its number stands beside ours; otherwise not.
 """
 
 from collections.abc import Sequence
@@ -158,11 +159,14 @@ class _Line:
     changes: tuple[str, ...] = ()
 
     def but(self, changes: tuple[str, ...]) -> "_Line":
-        """The row of a changed recipe, which the paper does not have."""
+        """The row of a changed recipe: of the paper's model and task only if trained otherwise."""
         made = ", ".join(changes)
         short = made if len(made) <= _LABELLED else f"{made[: _LABELLED - 1]}…"
         label = f"{self.label}, {short}"
-        return replace(self, label=label, reported=None, changes=changes)
+        alike = all(change.startswith("training.") for change in changes)
+        return replace(
+            self, label=label, reported=self.reported if alike else None, changes=changes
+        )
 
 
 def _lines(number: str, results: Results, stand_in: bool, scale: str | None = None) -> list[_Line]:
