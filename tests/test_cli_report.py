@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from fernn import Translation, cli
 from fernn.experiments import records, runs
 from fernn.experiments.evaluate import evaluate
-from fernn.experiments.recipes import find, recipes
+from fernn.experiments.recipes import changed, find, recipes
 from fernn.models import pretrained_record
 
 FERNN = "table1/translation/fernn-v2"
@@ -190,6 +190,35 @@ def test_figure_is_drawn_and_lists_what_is_missing(tmp_path, invoke):
     assert "missing: table1/translation/{grnn, fernn-v1}" in result.output
     command = f"fernn reproduce table1 --scale short --data FOLDER --out {tmp_path / 'runs'}"
     assert f"to get it: {command}" in result.output
+
+
+def test_figure_of_changed_recipes_names_what_was_set(tmp_path, invoke):
+    sets = ["training.batch_size=32", "training.clip=0.1"]
+    plain, out = find(FERNN, "short"), tmp_path / "three.svg"
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN))
+    for made in (sets, sets[:1]):
+        write_run(tmp_path, FERNN, recipe=changed(plain, made), metrics=forecast_metrics(FERNN))
+
+    def drawn(*settings):
+        words = [word for setting in settings for word in ("--set", setting)]
+        result = invoke("figure", "3", "--runs", tmp_path, "--out", out, *words)
+        return result, out.read_text(encoding="utf-8") if out.exists() else ""
+
+    assert not any(setting in drawn()[1] for setting in sets)
+    result, picture = drawn(*reversed(sets))  # in any order
+    assert result.exit_code == 0, result.output
+    assert all(setting in picture for setting in sets)
+    assert "1 seed," in picture  # of this run alone
+    command = f"fernn train RECIPE --scale short --data FOLDER --out {tmp_path}"
+    ends = " ".join(f"--set {setting}" for setting in reversed(sets))
+    assert f"to get it: {command} {ends}" in result.output
+    _, picture = drawn(sets[0])
+    assert sets[0] in picture
+    assert sets[1] not in picture
+    with pytest.raises(FileNotFoundError, match="--scale short .*--set training.clip=7"):
+        raise drawn("training.clip=7")[0].exception
+    with pytest.raises(ValueError, match="Did you mean 'training.batch_size'"):
+        raise drawn("training.batch=7")[0].exception
 
 
 def test_report_is_written(tmp_path, invoke):

@@ -56,12 +56,21 @@ def figure_command(
     data: Digits = None,
     clips: Clips = None,
     device: Device = "auto",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Draw the runs that were trained so. May be repeated."),
+    ] = None,
 ) -> None:
-    """Draw one of the paper's figures from the records."""
+    """Draw one of the paper's figures from the records.
+
+    It is of the recipes as they are, or, with --set as for `fernn train`, of those changed so.
+    """
     from fernn.experiments import figures  # matplotlib takes a while to import
 
     number = number.removeprefix("figure").removeprefix("fig")
     found = _results(folder)
+    if settings:
+        found = found.set_to(settings)
     path = Path(f"out/figure{number}.png") if out is None else out
     sources = figures.Sources(data, clips, resolved(device))
     with writing(path):

@@ -45,7 +45,7 @@ def remedy(names: Iterable[str], results: Results, scale: str | None = None) -> 
     ways = []
     train = [name for name in names if name in known]
     if train:
-        ways.append(_reproduce(train, scale or results.largest_scale or "quick", results.folder))
+        ways.append(_command(train, scale or results.largest_scale or "quick", results))
     if any(name.startswith(_WEIGHTS) for name in names):
         ways.append(f"needs weights: copy {BEST} beside each record, or train in another folder")
     if ARCHIVE in names:
@@ -72,19 +72,25 @@ def _below(option: str, folder: Path) -> str:
     return "" if folder == RUNS else f" {option} {shlex.quote(str(folder))}"
 
 
-def _reproduce(names: list[str], scale: str, out: Path) -> str:
-    """The command that trains all of these recipes: the longest first parts that they share."""
-    known = recipes()
-    parts = [name.split("/") for name in names]
-    shared = 0
-    while shared < min(map(len, parts)) and len({p[shared] for p in parts}) == 1:
-        shared += 1
-    what = "/".join(parts[0][:shared]) or "all"
-    data = [known[name].data for name in names]
-    needs = ""
+def _command(names: list[str], scale: str, results: Results) -> str:
+    """The command that trains all of these recipes, or, where they are changed, each RECIPE."""
+    data = [recipes()[name].data for name in names]
+    needs = f" --scale {scale}"
     if any(d.kind != "clips" for d in data) and scale != "quick":
         needs += " --data FOLDER"
     if any(d.archive == "kth" or (d.kind == "clips" and scale != "quick") for d in data):
         needs += " --clips FILE"
-    needs += _below("--out", out)  # where the results are looked for
-    return f"fernn reproduce {what} --scale {scale}{needs}"
+    needs += _below("--out", results.folder)  # where the results are looked for
+    if results.settings:
+        needs += "".join(f" --set {shlex.quote(setting)}" for setting in results.settings)
+        return f"fernn train {names[0] if len(names) == 1 else 'RECIPE'}{needs}"
+    return f"fernn reproduce {_shared(names)}{needs}"
+
+
+def _shared(names: list[str]) -> str:
+    """The longest first parts that the names of recipes share."""
+    parts = [name.split("/") for name in names]
+    shared = 0
+    while shared < min(map(len, parts)) and len({p[shared] for p in parts}) == 1:
+        shared += 1
+    return "/".join(parts[0][:shared]) or "all"

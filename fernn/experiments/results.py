@@ -4,12 +4,12 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fernn.experiments import search
-from fernn.experiments.recipes import SCALES, changes, from_json, recipes
+from fernn.experiments.recipes import SCALES, changed, changes, from_json, recipes
 from fernn.experiments.runs import BEST, RECORD, RUNS, read_json
 from fernn.models._pretrained import pretrained, pretrained_record, weights_path
 
@@ -116,6 +116,8 @@ class Results:
     left_out: tuple[str, ...] = ()
     changed: tuple[Result, ...] = ()
     folder: Path = RUNS
+    settings: tuple[str, ...] = ()
+    """What was set in the recipes of those that are found, all alike."""
 
     def named(self, name: str, scale: str | None = None) -> list[Result]:
         """The runs of one recipe, by scale and seed."""
@@ -128,7 +130,25 @@ class Results:
     def at(self, scale: str | None) -> "Results":
         """The runs at one scale alone."""
         found, changed = ([r for r in s if r.scale == scale] for s in (self.found, self.changed))
-        return Results(tuple(found), self.left_out, tuple(changed), self.folder)
+        return replace(self, found=tuple(found), changed=tuple(changed))
+
+    def set_to(self, settings: Sequence[str]) -> "Results":
+        """The runs whose recipes were changed by these settings and no others, in place of plain
+        ones; a setting that no recipe among the runs has is refused."""
+        known, refused, alike = recipes(), [], []
+        for r in self.changed:
+            plain = known[r.name].at(r.scale)
+            try:
+                wanted = changes(changed(plain, settings), plain)
+            except ValueError as error:
+                refused.append(error)
+                continue
+            if r.changes == wanted:
+                alike.append(r)
+        if refused and len(refused) == len(self.changed):
+            raise refused[0]
+        others = tuple(r for r in (*self.found, *self.changed) if r not in alike)
+        return replace(self, found=tuple(alike), changed=others, settings=tuple(settings))
 
     @property
     def largest_scale(self) -> str | None:

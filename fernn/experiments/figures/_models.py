@@ -46,17 +46,16 @@ class Chosen:
 
     @property
     def note(self) -> str:
-        """What stands below the figure: scale, epochs, seeds, hardware."""
+        """What stands below the figure: scale, epochs, seeds, what was set, hardware."""
         runs = [run for group in self.runs.values() for run in group]
         if not runs:
             return ""
         seeds = sorted({len(group) for group in self.runs.values()})
         epochs = sorted({int(run.record.get("epochs", 0)) for run in runs})
         hardware = sorted({run.hardware for run in runs})
-        return (
-            f"scale {self.scale}, {_span(epochs, 'epoch')}, {_span(seeds, 'seed')}; "
-            f"{', '.join(hardware)}"
-        )
+        made = dict.fromkeys(change for run in runs for change in run.changes)
+        about = (f"scale {self.scale}", _span(epochs, "epoch"), _span(seeds, "seed"), *made)
+        return f"{', '.join(about)}; {', '.join(hardware)}"
 
 
 def best_scale(models: Sequence[Model], results: Results) -> str | None:

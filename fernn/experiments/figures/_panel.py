@@ -109,6 +109,7 @@ def _fill(panel: Panel, place: "FigureBase", captions: bool) -> None:
         axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=9, color=LIGHT, wrap=True)
         return
     panel.paint(place)
-    foot = "\n".join(line for line in (as_mathtext(panel.note), lacks) if line)
+    note = as_mathtext(textwrap.fill(panel.note, wide, break_on_hyphens=False))
+    foot = "\n".join(line for line in (note, lacks) if line)
     if foot and captions:
         place.supxlabel(foot, fontsize=7.5, color=LIGHT)
