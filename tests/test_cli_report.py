@@ -215,9 +215,9 @@ def test_figure_of_changed_recipes_names_what_was_set(tmp_path, invoke):
     _, picture = drawn(sets[0])
     assert sets[0] in picture
     assert sets[1] not in picture
-    with pytest.raises(FileNotFoundError, match="--scale short .*--set training.clip=7"):
+    with pytest.raises(FileNotFoundError, match=r"--scale short .*--set training\.clip=7"):
         raise drawn("training.clip=7")[0].exception
-    with pytest.raises(ValueError, match="Did you mean 'training.batch_size'"):
+    with pytest.raises(ValueError, match=r"Did you mean 'training\.batch_size'"):
         raise drawn("training.batch=7")[0].exception
 
 
