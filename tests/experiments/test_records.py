@@ -98,7 +98,7 @@ def test_readme_shows_larger_runs(tmp_path):
     fewer = find("table1/translation/fernn-v1", "short").but(training={"epochs": 3})
     write_run(tmp_path, fewer.name, recipe=fewer, metrics=metrics, environment=environment)
     shown = readme.trained(results.load(tmp_path))
-    assert "| FERNN-V^T_1, training.epochs=3 | – | 3.00e-4 | – |" in shown
+    assert "| FERNN-V^T_1, training.epochs=3 | 5.3e-4 ± 8e-5 | 3.00e-4 | 0.57 |" in shown
     again = forecast_metrics(names[0], "paper", mse=8e-3)
     write_run(tmp_path, names[0], scale="paper", metrics=again, environment=environment)
     shown = readme.trained(results.load(tmp_path))
