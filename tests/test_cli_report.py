@@ -9,7 +9,7 @@ from synthetic import clip_metrics, forecast_metrics, recipe_of, write_run
 from typer.testing import CliRunner
 
 from fernn import Translation, cli
-from fernn.experiments import records, runs
+from fernn.experiments import records, runs, search
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.recipes import changed, find, recipes
 from fernn.models import pretrained_record
@@ -192,33 +192,83 @@ def test_figure_is_drawn_and_lists_what_is_missing(tmp_path, invoke):
     assert f"to get it: {command}" in result.output
 
 
-def test_figure_of_changed_recipes_names_what_was_set(tmp_path, invoke):
-    sets = ["training.batch_size=32", "training.clip=0.1"]
-    plain, out = find(FERNN, "short"), tmp_path / "three.svg"
+SETS = ("training.batch_size=32", "training.clip=0.1")
+
+
+def drawn(invoke, number, folder, *settings):
+    """What `fernn figure --set …` answered, and the picture it drew."""
+    out = folder / "picture.svg"
+    out.unlink(missing_ok=True)
+    words = [word for setting in settings for word in ("--set", setting)]
+    result = invoke("figure", number, "--runs", folder, "--out", out, *words)
+    return result, out.read_text(encoding="utf-8") if out.exists() else ""
+
+
+def test_figure_of_runs_trained_otherwise_names_what_was_set(tmp_path, invoke):
+    plain = find(FERNN, "short")
     write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN))
-    for made in (sets, sets[:1]):
+    for made in (SETS, SETS[:1]):
         write_run(tmp_path, FERNN, recipe=changed(plain, made), metrics=forecast_metrics(FERNN))
-
-    def drawn(*settings):
-        words = [word for setting in settings for word in ("--set", setting)]
-        result = invoke("figure", "3", "--runs", tmp_path, "--out", out, *words)
-        return result, out.read_text(encoding="utf-8") if out.exists() else ""
-
-    assert not any(setting in drawn()[1] for setting in sets)
-    result, picture = drawn(*reversed(sets))  # in any order
+    assert not any(setting in drawn(invoke, 3, tmp_path)[1] for setting in SETS)
+    result, picture = drawn(invoke, 3, tmp_path, *reversed(SETS))  # in any order
     assert result.exit_code == 0, result.output
-    assert all(setting in picture for setting in sets)
+    assert all(setting in picture for setting in SETS)
     assert "1 seed," in picture  # of this run alone
     command = f"fernn train RECIPE --scale short --data FOLDER --out {tmp_path}"
-    ends = " ".join(f"--set {setting}" for setting in reversed(sets))
-    assert f"to get it: {command} {ends}" in result.output
-    _, picture = drawn(sets[0])
-    assert sets[0] in picture
-    assert sets[1] not in picture
+    ends = " ".join(f"--set {setting}" for setting in reversed(SETS))
+    assert f"to get it: {command} {ends} for each RECIPE" in result.output
+    _, picture = drawn(invoke, 3, tmp_path, SETS[0])
+    assert SETS[0] in picture
+    assert SETS[1] not in picture
     with pytest.raises(FileNotFoundError, match=r"--scale short .*--set training\.clip=7"):
-        raise drawn("training.clip=7")[0].exception
-    with pytest.raises(ValueError, match=r"Did you mean 'training\.batch_size'"):
-        raise drawn("training.batch=7")[0].exception
+        raise drawn(invoke, 3, tmp_path, "training.clip=7")[0].exception
+
+
+def test_figure_takes_a_plain_run_that_was_trained_so_anyway(tmp_path, invoke):
+    rotating = "table1/rotation/fernn-v4"
+    assert find(rotating, "short").training.batch_size == 32
+    write_run(tmp_path, rotating, metrics=forecast_metrics(rotating))
+    result, picture = drawn(invoke, 3, tmp_path, SETS[0])
+    assert "1 seed," in picture, result.output
+    assert "missing: table1/rotation/{grnn, fernn-v2}" in result.output
+
+
+def test_figure_compares_with_the_recipe_and_not_with_the_chosen_rate(tmp_path, invoke):
+    plain, epochs = find(FERNN, "short"), "training.epochs=3"
+    runs.home(tmp_path, plain).mkdir(parents=True)
+    records.write(runs.home(tmp_path, plain) / search.CHOICE, {"learning_rate": 5e-4})
+    for rate in ((), ("training.learning_rate=0.0005",)):
+        recipe = changed(plain, [epochs, *rate])
+        write_run(tmp_path, FERNN, recipe=recipe, metrics=forecast_metrics(FERNN))
+    for settings in ((epochs,), (epochs, "training.learning_rate=0.0005")):
+        result, picture = drawn(invoke, 3, tmp_path, *settings)
+        assert "1 seed," in picture, result.output
+
+
+@pytest.mark.parametrize("number", ["12", "14"])
+def test_strips_name_what_was_set(number, tmp_path, invoke):
+    recipe, epochs = find(FERNN, "quick"), "training.epochs=7"
+    for made in (recipe, changed(recipe, [epochs])):
+        write_run(tmp_path, FERNN, scale="quick", recipe=made, model=made.build(), metrics={})
+    assert epochs not in drawn(invoke, number, tmp_path)[1]
+    result, picture = drawn(invoke, number, tmp_path, epochs)
+    assert epochs in picture, result.output
+
+
+@pytest.mark.parametrize(
+    ("number", "setting", "words"),
+    [
+        ("3", "training.batch=7", r"Did you mean 'training\.batch_size'"),
+        ("3", "nonsense", "key=value"),
+        ("3", "options.kernel_size=5", "must be of training"),
+        *((number, SETS[0], "must be left out") for number in ("2", "7", "9", "10")),
+    ],
+)
+def test_figure_refuses_settings_that_no_run_could_have(number, setting, words, tmp_path, invoke):
+    result, picture = drawn(invoke, number, tmp_path, setting)
+    assert not picture
+    with pytest.raises(ValueError, match=words):
+        raise result.exception
 
 
 def test_report_is_written(tmp_path, invoke):

@@ -58,23 +58,23 @@ def figure_command(
     device: Device = "auto",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Draw the runs that were trained so. May be repeated."),
+        typer.Option("--set", help="Of runs trained so: training.epochs=20, say. May be repeated."),
     ] = None,
 ) -> None:
     """Draw one of the paper's figures from the records.
 
-    It is of the recipes as they are, or, with --set as for `fernn train`, of those changed so.
+    It is of the recipes as they are, or, with --set as for `fernn train`, of those trained so.
     """
     from fernn.experiments import figures  # matplotlib takes a while to import
 
     number = number.removeprefix("figure").removeprefix("fig")
     found = _results(folder)
-    if settings:
-        found = found.set_to(settings)
     path = Path(f"out/figure{number}.png") if out is None else out
     sources = figures.Sources(data, clips, resolved(device))
     with writing(path):
-        lacks = figures.draw(number, found, path, scale=scale, sources=sources)
+        lacks = figures.draw(
+            number, found, path, scale=scale, sources=sources, settings=settings or ()
+        )
     _say(f"drawn to {path}")
     for line in lacks:
         _say(line)

@@ -83,7 +83,8 @@ def _command(names: list[str], scale: str, results: Results) -> str:
     needs += _below("--out", results.folder)  # where the results are looked for
     if results.settings:
         needs += "".join(f" --set {shlex.quote(setting)}" for setting in results.settings)
-        return f"fernn train {names[0] if len(names) == 1 else 'RECIPE'}{needs}"
+        each = "" if len(names) == 1 else " for each RECIPE"
+        return f"fernn train {'RECIPE' if each else names[0]}{needs}{each}"
     return f"fernn reproduce {_shared(names)}{needs}"
 
 

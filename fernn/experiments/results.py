@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fernn.experiments import search
-from fernn.experiments.recipes import SCALES, changed, changes, from_json, recipes
+from fernn.experiments.recipes import SCALES, Recipe, changed, changes, from_json, recipes
 from fernn.experiments.runs import BEST, RECORD, RUNS, read_json
 from fernn.models._pretrained import pretrained, pretrained_record, weights_path
 
@@ -98,6 +98,11 @@ class Result:
         return float(value)
 
 
+def _had(result: Result) -> Recipe:
+    """The recipe as it was trained."""
+    return from_json(result.record["recipe"])
+
+
 def published(record: dict[str, Any]) -> str | None:
     """The name of the weights in the package whose record has all of this one, and more."""
     for name in pretrained():
@@ -117,7 +122,7 @@ class Results:
     changed: tuple[Result, ...] = ()
     folder: Path = RUNS
     settings: tuple[str, ...] = ()
-    """What was set in the recipes of those that are found, all alike."""
+    """What was asked of the training of those that are found; see `set_to`."""
 
     def named(self, name: str, scale: str | None = None) -> list[Result]:
         """The runs of one recipe, by scale and seed."""
@@ -133,22 +138,25 @@ class Results:
         return replace(self, found=tuple(found), changed=tuple(changed))
 
     def set_to(self, settings: Sequence[str]) -> "Results":
-        """The runs whose recipes were changed by these settings and no others, in place of plain
-        ones; a setting that no recipe among the runs has is refused."""
-        known, refused, alike = recipes(), [], []
-        for r in self.changed:
-            plain = known[r.name].at(r.scale)
-            try:
-                wanted = changes(changed(plain, settings), plain)
-            except ValueError as error:
-                refused.append(error)
-                continue
-            if r.changes == wanted:
-                alike.append(r)
-        if refused and len(refused) == len(self.changed):
-            raise refused[0]
-        others = tuple(r for r in (*self.found, *self.changed) if r not in alike)
-        return replace(self, found=tuple(alike), changed=others, settings=tuple(settings))
+        """Of all these runs those that were trained as these settings ask, in place of plain ones.
+
+        A run is one of them whether it was set or its recipe says so.
+        """
+        known = recipes()
+        for setting in settings:
+            changed(next(iter(known.values())), [setting])  # refused also where there is no run
+            if not setting.strip().startswith("training."):
+                raise ValueError(
+                    "`--set` must be of training, such as training.epochs=3, for what is drawn is "
+                    f"named after the recipes' models and data, got {setting!r}."
+                )
+        alike = (
+            r
+            for r in (*self.found, *self.changed)
+            if r.name in known
+            and not changes(_had(r), changed(known[r.name].at(r.scale), settings))
+        )
+        return replace(self, found=tuple(alike), changed=(), settings=tuple(settings))
 
     @property
     def largest_scale(self) -> str | None:

@@ -240,7 +240,7 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
         if mean is None
         else number_text(mean, spread, line.unit, digits=2),
         NONE if ratio is None else f"{ratio:.2f}",
-        f"{len(known)} of {max(wanted, len(known))}",
+        f"{len(known)}" if line.changes else f"{len(known)} of {max(wanted, len(known))}",
         ", ".join(map(str, data["epochs"])) or NONE,
         ", ".join(data["precision"]) or NONE,
         ", ".join(data["hardware"]) or NONE,

@@ -1,6 +1,6 @@
 """The paper's figures from records alone, and from the weights of a run where it forecasts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fernn import _check
@@ -122,6 +122,7 @@ FIGURES: dict[str, tuple[str, Maker]] = {
 
 COUNTEREXAMPLE = ("2", "9")
 """The counter-example: G-RNN and FERNN in one picture, which needs no run."""
+_OF_DATA = ("7", "10")
 
 
 def panels(
@@ -145,20 +146,25 @@ def draw(
     *,
     scale: str | None = None,
     sources: Sources | None = None,
+    settings: Sequence[str] = (),
 ) -> list[str]:
     """Draw a figure to a file; returns what it lacks and how to get it, in lines.
 
-    One that lacks everything is not drawn.
+    It is of the recipes as they are, or of those that were trained as `settings` ask. One that
+    lacks everything is not drawn.
     """
     form(path)
+    if settings and number in (*COUNTEREXAMPLE, *_OF_DATA):
+        raise ValueError(f"`--set` must be left out, for figure {number} is of no run.")
     if scale is not None:
         _check.choice("scale", scale, SCALES)
     if number in COUNTEREXAMPLE:
         counterexample.draw(counterexample.counterexample(), path)
         return []
-    made = panels(number, results, scale=scale, sources=sources)
-    at = scale or next((panel.scale for panel in made if panel.scale), None)
-    told = lacking.lines((name for panel in made for name in panel.missing), results, at)
+    drawn = results.set_to(settings) if settings else results
+    made = panels(number, drawn, scale=scale, sources=sources)
+    at = scale or next((panel.scale for panel in made if panel.scale), results.largest_scale)
+    told = lacking.lines((name for panel in made for name in panel.missing), drawn, at)
     other = f"{number}-actions"  # on the clips that stand in for KTH
     if told and other in FIGURES and any(panel.paint for panel in panels(other, results)):
         told.append(lacking.instead("figure", other, results))

@@ -1,5 +1,6 @@
 """Accuracy under camera motions that training did not show: Figure 8."""
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ def motions(results: Results, scale: str | None, archive: str) -> list[Panel]:
 
     KTH and its stand-in are drawn apart; what a run was evaluated on decides.
     """
-    right = Results(tuple(r for r in results.found if r.stand_in == (archive != "kth")))
+    found = tuple(r for r in results.found if r.stand_in == (archive != "kth"))
+    right = replace(results, found=found)
     rows = {value.recipe.rpartition("/")[2]: value.row for value in paper.rows("2")}
     models = [
         [Model(f"fig8/{archive}/v{radius}/{s}", row, COLOURS[s]) for s, row in rows.items()]

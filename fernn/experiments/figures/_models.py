@@ -43,6 +43,7 @@ class Chosen:
     runs: dict[str, list[Result]]
     scale: str | None
     missing: tuple[str, ...]
+    settings: tuple[str, ...] = ()
 
     @property
     def note(self) -> str:
@@ -53,8 +54,8 @@ class Chosen:
         seeds = sorted({len(group) for group in self.runs.values()})
         epochs = sorted({int(run.record.get("epochs", 0)) for run in runs})
         hardware = sorted({run.hardware for run in runs})
-        made = dict.fromkeys(change for run in runs for change in run.changes)
-        about = (f"scale {self.scale}", _span(epochs, "epoch"), _span(seeds, "seed"), *made)
+        counts = (_span(epochs, "epoch"), _span(seeds, "seed"))
+        about = (f"scale {self.scale}", *counts, *self.settings)
         return f"{', '.join(about)}; {', '.join(hardware)}"
 
 
@@ -94,7 +95,8 @@ def _chosen(models: Sequence[Model], results: Results, at: str | None) -> Chosen
     have = tuple(model for model in models if runs[model.recipe])
     shown = {name for m in have for name in (m.recipe, m.row)}
     missing = tuple(m.recipe for m in models if m.row is None and m.recipe not in shown)
-    return Chosen(have, {m.recipe: runs[m.recipe] for m in have}, at, missing)
+    kept = {m.recipe: runs[m.recipe] for m in have}
+    return Chosen(have, kept, at, missing, results.settings)
 
 
 def table_models(prefix: str, results: Results) -> list[Model]:

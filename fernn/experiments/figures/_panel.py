@@ -96,7 +96,7 @@ def _split(figure: "FigureBase", sizes: list[float], *, across: bool) -> list["F
 def _fill(panel: Panel, place: "FigureBase", captions: bool) -> None:
     if captions:
         place.suptitle(as_mathtext(panel.title), fontsize=11, color=DARK)
-    wide = int(panel.size[0] * 16)  # letters that fit below a panel
+    wide = int(panel.size[0] * 18)  # letters that fit below a panel
     lacks = (
         textwrap.fill("missing: " + ", ".join(grouped(panel.missing)), wide)
         if panel.missing

@@ -1,7 +1,7 @@
 """Pictures of sequences: forecasts beside the truth, and clips under a moving camera."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -161,7 +161,7 @@ def _is_end(model: Model, part: str) -> bool:
 
 def _kept(panels: Sequence[Sequence[Model]], results: Results, scale: str | None) -> list[Strips]:
     """For each panel the first seed of each model, among the runs whose weights are there."""
-    kept = Results(tuple(r for r in results.found if r.weights))
+    kept = replace(results, found=tuple(r for r in results.found if r.weights))
     every = choose_each(panels, kept, scale)
     return [_strips(*both, results) for both in zip(panels, every, strict=True)]
 
@@ -174,5 +174,6 @@ def _strips(models: Sequence[Model], chosen: Chosen, results: Results) -> Strips
         without = [m.recipe for m in models if row in (m.recipe, m.row) and m.recipe in recorded]
         missing += [lacking.weights_of(name) for name in without] or [row]
     seeds = sorted({run.seed for run in runs.values()})
-    note = f"scale {chosen.scale}, seed {', '.join(map(str, seeds))}" if runs else ""
+    about = (f"scale {chosen.scale}, seed {', '.join(map(str, seeds))}", *chosen.settings)
+    note = ", ".join(about) if runs else ""
     return Strips(runs, tuple(missing), note, chosen.scale)
