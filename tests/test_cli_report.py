@@ -224,6 +224,21 @@ def test_figure_of_runs_trained_otherwise_names_what_was_set(tmp_path, invoke):
         raise drawn(invoke, 3, tmp_path, "training.clip=7")[0].exception
 
 
+def test_figure_names_what_was_set_in_runs_that_it_does_not_draw(tmp_path, invoke):
+    variant = f"{FERNN}-transported"
+    recipe = changed(find(variant, "short"), SETS)
+    write_run(tmp_path, variant, recipe=recipe, metrics=forecast_metrics(FERNN))
+    for other in ("options.kernel_size=5", "training.epochs=3"):
+        name = FERNN if other.startswith("options") else "table4/fernn-v2"
+        recipe = changed(find(name, "short"), [other])
+        write_run(tmp_path, name, recipe=recipe, metrics=forecast_metrics(name))
+    hint = "trained otherwise: --set training.batch_size=32 --set training.clip=0.1"
+    assert str(drawn(invoke, 3, tmp_path)[0].exception).endswith(hint)
+    result, _ = drawn(invoke, 3, tmp_path, *SETS)
+    assert result.exit_code == 0
+    assert "trained otherwise" not in result.output
+
+
 def test_figure_takes_a_plain_run_that_was_trained_so_anyway(tmp_path, invoke):
     rotating = "table1/rotation/fernn-v4"
     assert find(rotating, "short").training.batch_size == 32

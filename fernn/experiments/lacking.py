@@ -62,6 +62,23 @@ def lines(names: Iterable[str], results: Results, scale: str | None = None) -> l
     return [*(f"missing: {g}" for g in grouped(names)), *([f"to get it: {way}"] if way else [])]
 
 
+def otherwise(names: Iterable[str], results: Results, scale: str | None = None) -> list[str]:
+    """What was set where these recipes, or variants of them, were trained otherwise."""
+    missing = tuple(names)
+    made = dict.fromkeys(
+        r.changes
+        for r in results.changed
+        if r.name.startswith(missing)
+        and scale in (None, r.scale)
+        and all(change.startswith("training.") for change in r.changes)
+    )
+    return [f"trained otherwise:{_sets(changes)}" for changes in made]
+
+
+def _sets(settings: Iterable[str]) -> str:
+    return "".join(f" --set {shlex.quote(setting)}" for setting in settings)
+
+
 def instead(command: str, key: str, results: Results) -> str:
     """Where runs on the clips that stand in for KTH are shown: a table or a figure by its key."""
     return f"runs on the stand-in: fernn {command} {key}{_below('--runs', results.folder)}"
@@ -82,7 +99,7 @@ def _command(names: list[str], scale: str, results: Results) -> str:
         needs += " --clips FILE"
     needs += _below("--out", results.folder)  # where the results are looked for
     if results.settings:
-        needs += "".join(f" --set {shlex.quote(setting)}" for setting in results.settings)
+        needs += _sets(results.settings)
         each = "" if len(names) == 1 else " for each RECIPE"
         return f"fernn train {'RECIPE' if each else names[0]}{needs}{each}"
     return f"fernn reproduce {_shared(names)}{needs}"

@@ -46,8 +46,12 @@ COLUMNS: tuple[str, ...] = (
     "precision",
     "hardware",
 )
+_VARIANTS = {
+    "-transported": "transported: reads out flow equivariantly; other rows as published",
+    "-comoving": "comoving: ordinary convolutions in frames that turn, not the paper's network",
+}
 _METRICS = {paper.MSE: "test_mse", paper.ACCURACY: "accuracy"}
-_LABELLED = 48  # characters of changes in a label; all of them are in a note then
+_LABELLED = 64  # characters of changes in a label; where there are more, a note has them
 
 
 def table(key: str, results: Results, *, scale: str | None = None) -> Table:
@@ -82,13 +86,14 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
     number, stand_in = _parts(key)
     without_paper = stand_in or number in _OURS
     rows: list[Row] = []
+    noted: list[str] = []
     for line in _lines(number, results, stand_in, scale):
         runs = [r for r in results.named(line.recipe) if r.stand_in == stand_in]
         rows.append(_row(line, scale, runs, without_paper))
         changed = [r for r in results.changed_from(line.recipe) if r.stand_in == stand_in]
         for made in dict.fromkeys(r.changes for r in changed):
             alike = [r for r in changed if r.changes == made]
-            rows.append(_row(line.but(made), scale, alike, without_paper))
+            rows.append(_row(line.but(made, noted), scale, alike, without_paper))
     columns = COLUMNS
     title = _TITLES[number]
     notes = ["mean ± standard deviation over seeds"]
@@ -104,11 +109,9 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
         ]
     elif scale == "quick":
         notes += ["quick runs are another, smaller task: no ratio"]
-    notes += [
-        f"{row.data['model']}: {', '.join(row.data['changes'])}"
-        for row in rows
-        if row.data["model"].endswith("…")
-    ]
+    shown = [row.data["recipe"] for row in rows if row.data["n"]]
+    notes += [note for part, note in _VARIANTS.items() if any(part in name for name in shown)]
+    notes += [f"settings {place}: {made}" for place, made in enumerate(noted, start=1)]
     notes += [
         f"{row.data['model']}: not finite and in no mean, seed {', '.join(map(str, seeds))}"
         for row in rows
@@ -158,15 +161,22 @@ class _Line:
     reported: paper.Value | None
     changes: tuple[str, ...] = ()
 
-    def but(self, changes: tuple[str, ...]) -> "_Line":
+    def but(self, changes: tuple[str, ...], noted: list[str]) -> "_Line":
         """The row of a changed recipe: of the paper's model and task only if trained otherwise."""
-        made = ", ".join(changes)
-        short = made if len(made) <= _LABELLED else f"{made[: _LABELLED - 1]}…"
-        label = f"{self.label}, {short}"
+        label = f"{self.label}, {settings_label(changes, noted)}"
         alike = all(change.startswith("training.") for change in changes)
         return replace(
             self, label=label, reported=self.reported if alike else None, changes=changes
         )
+
+
+def settings_label(changes: Sequence[str], noted: list[str]) -> str:
+    """What was changed, or, where that is long, the number of the note that it becomes."""
+    made = ", ".join(changes)
+    if len(made) <= _LABELLED:
+        return made
+    noted.append(made)
+    return f"settings {len(noted)}"
 
 
 def _lines(number: str, results: Results, stand_in: bool, scale: str | None = None) -> list[_Line]:

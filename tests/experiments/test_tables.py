@@ -278,6 +278,28 @@ def test_a_changed_recipe_stands_below_its_baseline_with_its_own_seeds(tmp_path)
     ]
 
 
+def test_long_changes_are_numbered_and_noted(tmp_path):
+    long = [
+        f"training.epochs={n}, training.batch_size=32, training.learning_rate=0.003" for n in (3, 4)
+    ]
+    for changes in long:
+        recipe = changed(find(FERNN, "short"), changes.split(", "))
+        write_run(tmp_path, FERNN, recipe=recipe, metrics=forecast_metrics(FERNN))
+    table = tables.table("1", results.load(tmp_path))
+    for place, changes in enumerate(long, start=1):
+        assert cells(table, f"FERNN-V^T_2, settings {place}")["seeds"] == "1"
+        assert f"settings {place}: {changes}" in table.notes
+
+
+def test_words_for_variants_are_explained_where_they_are_used(tmp_path):
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN))
+    assert not any("reads out" in note for note in tables.table("1", results.load(tmp_path)).notes)
+    turning = "table1/rotation/fernn-v4-comoving-transported"
+    write_run(tmp_path, turning, metrics=forecast_metrics(turning))
+    notes = tables.table("1", results.load(tmp_path)).notes
+    assert [note.partition(":")[0] for note in notes[1:3]] == ["transported", "comoving"]
+
+
 def test_a_ratio_stays_in_its_row_and_missing_seeds_are_named_below(tmp_path):
     write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN, mse=3e-4))
     write_run(tmp_path, GRNN, scale="quick", metrics=forecast_metrics(GRNN, "quick", mse=5e-2))

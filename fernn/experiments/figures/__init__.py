@@ -1,6 +1,7 @@
 """The paper's figures from records alone, and from the weights of a run where it forecasts."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fernn import _check
@@ -164,7 +165,10 @@ def draw(
     drawn = results.set_to(settings) if settings else results
     made = panels(number, drawn, scale=scale, sources=sources)
     at = scale or next((panel.scale for panel in made if panel.scale), results.largest_scale)
-    told = lacking.lines((name for panel in made for name in panel.missing), drawn, at)
+    missing = [name for panel in made for name in panel.missing]
+    told = lacking.lines(missing, drawn, at)
+    others = tuple(r for r in results.changed if r not in drawn.found)
+    told += lacking.otherwise(missing, replace(results, changed=others), scale)
     other = f"{number}-actions"  # on the clips that stand in for KTH
     if told and other in FIGURES and any(panel.paint for panel in panels(other, results)):
         told.append(lacking.instead("figure", other, results))

@@ -62,13 +62,15 @@ class Chosen:
 def best_scale(models: Sequence[Model], results: Results) -> str | None:
     """The scale with runs of the most models, the largest of several; a variant is its row.
 
-    None where there are no runs at all.
+    Quick runs, another and smaller task, are drawn where there are no others. None where there are
+    no runs at all.
     """
     rows = {model.recipe: model.row or model.recipe for model in models}
     have = {
         s: {rows[r.name] for r in results.found if r.scale == s and r.name in rows} for s in SCALES
     }
-    best = max(SCALES, key=lambda scale: len(have[scale]))  # the first, which is the largest
+    larger = [scale for scale in SCALES if scale != "quick" and have[scale]]
+    best = max(larger or ("quick",), key=lambda scale: len(have[scale]))  # the first, the largest
     return best if have[best] else None
 
 
