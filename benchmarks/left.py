@@ -83,7 +83,7 @@ def _cell(lacking: dict[str, float | None], total: int) -> str:
     if not lacking:
         return ""
     known = [seconds for seconds in lacking.values() if seconds is not None]
-    parts = [f"{len(lacking)} of {total}" if len(lacking) < total else f"all {total}"]
+    parts = [f"{len(lacking)} left of {total}" if len(lacking) < total else f"all {total}"]
     if known:
         parts.append(f"about {duration(sum(known))}")
     if len(known) < len(lacking):

@@ -141,7 +141,8 @@ def controls(found: results.Results) -> str:
     """Runs that differ in how they train alone, those with the largest error first."""
     columns = ["rate", "batch", "gradient clipped at", "steps", "test MSE", "step 60"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
-    runs = sorted(found.changed, key=lambda run: -run.metrics["test_mse"])
+    runs = [run for run in found.changed if not _longer(run)]
+    runs.sort(key=lambda run: -run.metrics["test_mse"])
     for run in runs:
         training, metrics = run.record["recipe"]["training"], run.metrics
         steps = run.record["curve"][-1]["step"]
@@ -151,8 +152,28 @@ def controls(found: results.Results) -> str:
             *map(_number, (metrics["test_mse"], metrics["mse_per_step_long"][59])),
         ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
-    origins = dict.fromkeys(_origin(run.record["environment"]) for run in runs)
-    return "\n".join([*lines, "", f"<sub>{'; '.join(origins)}</sub>"])
+    return "\n".join([*lines, "", f"<sub>{'; '.join(_origins(runs))}</sub>"])
+
+
+def horizons(found: results.Results) -> str:
+    """Runs that differ in how many frames they learn to forecast alone, at the same arithmetic."""
+    steps = (1, 5, 10, 20, 30, 60)
+    columns = ["frames forecast in training", "sequences", "steps"]
+    columns += [f"step {step}" for step in steps] + ["60 over 10"]
+    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    alike = [run.record["recipe"]["training"] for run in found.changed if _longer(run)]
+    runs = [run for run in found.changed if run.record["recipe"]["training"] in alike]
+    for run in sorted(runs, key=lambda run: run.record["recipe"]["data"]["horizon"]):
+        errors, last = run.metrics["mse_per_step_long"], run.record["curve"][-1]
+        cells = [str(run.record["recipe"]["data"]["horizon"]), f"{last['sequences']:,}"]
+        cells += [f"{last['step']:,}", *(_number(errors[step - 1]) for step in steps)]
+        lines.append("| " + " | ".join([*cells, f"{errors[59] / errors[9]:.1f}"]) + " |")
+    return "\n".join([*lines, "", f"<sub>{'; '.join(_origins(runs))}</sub>"])
+
+
+def _longer(run: results.Result) -> bool:
+    """Whether a run learned longer forecasts than its recipe asks for."""
+    return any(change.startswith("data.horizon=") for change in run.changes)
 
 
 def drift(record: dict) -> str:
@@ -166,6 +187,43 @@ def drift(record: dict) -> str:
         lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
     about = f"{record['sequences']} test sequences of {record['digits']}"
     return "\n".join([*lines, "", f"<sub>{about}; {_origin(record['environment'])}</sub>"])
+
+
+def training(found: results.Results) -> str:
+    """How the runs of recipes as they are were trained, by what they see and by scale."""
+    keys = ("epochs", "batch_size", "learning_rate", "schedule", "warmup", "clip")
+    columns = [
+        "sequences of",
+        "scale",
+        "epochs",
+        "batch",
+        "rate",
+        "schedule",
+        "gradient clipped at",
+    ]
+    lines = ["| " + " | ".join(columns) + " |", "|---|---|--:|--:|--:|---|--:|"]
+    rows: dict[tuple[str, str], list[dict]] = {}
+    for run in _larger(found).found:
+        data = run.record["recipe"]["data"]
+        turning = "Rotation" in str(data["flow"])
+        what = (
+            "clips" if data["kind"] == "clips" else f"{'turning' if turning else 'moving'} digits"
+        )
+        rows.setdefault((what, run.scale), []).append(run.record["recipe"]["training"])
+    for (what, scale), had in sorted(rows.items()):
+        values = {key: list(dict.fromkeys(training[key] for training in had)) for key in keys}
+        rates = ", ".join(f"{rate:g}" for rate in sorted(values["learning_rate"]))
+        (schedule,), (warmup,) = values["schedule"], values["warmup"]
+        rises = f", after {100 * warmup:g} % of warm-up" if warmup else ""
+        cells = [what, scale, *map(_only, (values["epochs"], values["batch_size"])), rates]
+        cells += [schedule + rises, "–" if values["clip"] == [None] else _only(values["clip"])]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _only(values: list) -> str:
+    (value,) = values
+    return f"{value:g}"
 
 
 def trained(found: results.Results) -> str:
@@ -199,9 +257,8 @@ def _shown(key: str, larger: results.Results) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     names = {row.data["recipe"] for row in rows}
     runs = [r for r in (*larger.found, *larger.changed) if r.name in names]
-    origins = list(dict.fromkeys(_origin(r.record["environment"]) for r in runs))
     precision = [cells_of[0]["precision"]] if shared else []
-    return "\n".join([*lines, "", f"<sub>{'; '.join(precision + origins)}</sub>"])
+    return "\n".join([*lines, "", f"<sub>{'; '.join(precision + _origins(runs))}</sub>"])
 
 
 def spent(found: results.Results) -> str:
@@ -214,9 +271,11 @@ Section = tuple[str, Callable[..., str]]
 SECTIONS: dict[str, dict[str, Section]] = {
     "README.md": {
         "verification": ("results/verification.json", verification),
+        "training": ("results", training),
         "results": ("results", trained),
         "controls": ("results/controls", controls),
         "lengths": ("results", lengths),
+        "horizons": ("results/controls", horizons),
         "drift": ("benchmarks/results/drift.json", drift),
         "left": ("benchmarks/results/left.json", left.table),
         "pretrained": ("results/pretrained-verification.json", pretrained),
@@ -256,6 +315,15 @@ def _origin(there: dict) -> str:
     machine, commit = there["gpu"] or there["cpu"], (there["commit"] or "unknown")[:7]
     changed = " and changes" if there.get("dirty") else ""
     return f"{machine}, torch {there['torch']}, {there['date'][:10]}, commit {commit}{changed}"
+
+
+def _origins(runs: list[results.Result]) -> list[str]:
+    """Where runs come from, those of one day and machine together."""
+    places: dict[str, dict[str, None]] = {}
+    for run in runs:
+        where, _, commit = _origin(run.record["environment"]).partition(", commit ")
+        places.setdefault(where, {})[commit] = None
+    return [f"{where}, commit {', '.join(commits)}" for where, commits in places.items()]
 
 
 def main() -> None:
