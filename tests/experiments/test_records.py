@@ -172,7 +172,7 @@ def test_left_tells_how_long_and_what_it_cannot_tell():
     }
     assert left.table({"families": families}).splitlines()[2:] == [
         "| A | all 2, about 3.0 min | all 2, about 1.0 h, 1 of unknown speed |",
-        "| B | – | 1 of 3, of unknown speed |",
+        "| B | – | 1 left of 3, of unknown speed |",
     ]
     speeds = {"FERNN-V^T_1": 2e12}
     recipe = find("table1/translation/fernn-v1", "short")
