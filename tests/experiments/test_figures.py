@@ -37,7 +37,7 @@ def test_figure_of_nothing_says_what_is_missing(number, tmp_path):
         assert ("--clips FILE" in command) == (number == "8")
 
 
-def test_a_panel_without_results_says_so_beside_one_that_has_some(tmp_path):
+def test_a_panel_without_results_takes_no_room_and_is_named_below_the_others(tmp_path):
     write_run(tmp_path, GRNN, metrics=forecast_metrics(GRNN))
     found = results.load(tmp_path)
     assert figures.draw("3", found, tmp_path / "three.png") == [
@@ -45,9 +45,10 @@ def test_a_panel_without_results_says_so_beside_one_that_has_some(tmp_path):
         "missing: table1/rotation/{grnn, fernn-v2, fernn-v4}",
         f"to get it: fernn reproduce table1 --scale short --data FOLDER --out {tmp_path}",
     ]
-    shown = texts(draw("3", found))
-    assert "nothing to draw yet" in shown
-    assert "missing: table1/rotation/{grnn, fernn-v2, fernn-v4}" in shown
+    figure = draw("3", found)
+    assert len(figure.get_axes()) == 1
+    lacks = "{fernn-v1, fernn-v2}, table1/rotation/{grnn, fernn-v2, fernn-v4}"
+    assert f"missing: table1/translation/{lacks}" in " ".join(texts(figure).split())
 
 
 def test_what_is_missing_is_said_once_with_its_command():

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,14 +33,15 @@ class Panel:
 
 
 def compose(panels: Sequence[Panel], *, captions: bool = True) -> "Figure":
-    """All panels in one figure, side by side as far as they fit.
+    """All panels that have something to draw in one figure, side by side as far as they fit.
 
+    The last of them names what the others lack, too; there must be one.
     Without `captions`, titles and notes are left to whoever shows it.
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    rows = _rows(panels)
+    rows = _rows(_drawn(panels))
     heights = [max(panel.size[1] for panel in row) for row in rows]
     width = max(sum(panel.size[0] for panel in row) for row in rows)
     # Pictures keep their shape, which moves labels a little after room was made for them.
@@ -67,6 +68,13 @@ def form(path: Path) -> str:
     if ending not in ("png", "svg", "pdf"):
         raise ValueError(f"`out` must end with .png, .svg or .pdf, got {str(path)!r}.")
     return ending
+
+
+def _drawn(panels: Sequence[Panel]) -> list[Panel]:
+    """The panels that have something to draw; the last tells what the rest lack."""
+    drawn = [panel for panel in panels if panel.paint]
+    lost = [name for panel in panels if not panel.paint for name in panel.missing]
+    return [*drawn[:-1], replace(drawn[-1], missing=(*drawn[-1].missing, *lost))]
 
 
 def _rows(panels: Sequence[Panel]) -> list[list[Panel]]:
@@ -102,12 +110,7 @@ def _fill(panel: Panel, place: "FigureBase", captions: bool) -> None:
         if panel.missing
         else ""
     )
-    if panel.paint is None:
-        axes = place.subplots()
-        axes.set_axis_off()
-        text = "nothing to draw yet\n\nmissing: " + "\n".join(grouped(panel.missing))
-        axes.text(0.5, 0.5, text, ha="center", va="center", fontsize=9, color=LIGHT, wrap=True)
-        return
+    assert panel.paint is not None
     panel.paint(place)
     note = as_mathtext(textwrap.fill(panel.note, wide, break_on_hyphens=False))
     foot = "\n".join(line for line in (note, lacks) if line)
