@@ -255,7 +255,9 @@ def test_figure_compares_with_the_recipe_and_not_with_the_chosen_rate(tmp_path, 
     for rate in ((), ("training.learning_rate=0.0005",)):
         recipe = changed(plain, [epochs, *rate])
         write_run(tmp_path, FERNN, recipe=recipe, metrics=forecast_metrics(FERNN))
+    known = str(drawn(invoke, 3, tmp_path)[0].exception)
     for settings in ((epochs,), (epochs, "training.learning_rate=0.0005")):
+        assert f"trained otherwise: {' '.join(f'--set {s}' for s in settings)}\n" in f"{known}\n"
         result, picture = drawn(invoke, 3, tmp_path, *settings)
         assert "1 seed," in picture, result.output
 
@@ -292,6 +294,10 @@ def test_report_is_written(tmp_path, invoke):
     result = invoke("report", "--runs", tmp_path / "runs", "--out", out, "--no-forecasts")
     assert result.exit_code == 0, result.output
     assert f"1 run, written to {out}" in result.output.replace("\n", "")
+    recipe = changed(find(FERNN, "short"), SETS)
+    write_run(tmp_path / "runs", FERNN, recipe=recipe, metrics=forecast_metrics(FERNN))
+    result = invoke("report", "--runs", tmp_path / "runs", "--out", out, "--no-forecasts")
+    assert f"2 runs, written to {out}" in result.output.replace("\n", "")
     page = out.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert str(tmp_path) not in page  # a page is passed on

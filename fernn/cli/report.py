@@ -101,7 +101,7 @@ def report_command(
     sources = figures.Sources(data, clips, resolved(device))
     with console.status("drawing"), writing(out):
         absent = report.write(out, found, sources=sources, forecasts=forecasts)
-    count = len(found.found)
+    count = len(found.every)
     _say(
         f"{count} run{'s' * (count != 1)}, written to {out}"
         + (f"; {len(absent)} tables and figures have no results yet" if absent else "")

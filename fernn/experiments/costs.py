@@ -1,15 +1,20 @@
-"""What training costs: a table of every recipe that has runs."""
+"""What training costs: a table of every recipe that has runs, changed ones below the plain."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from fernn.experiments.numerals import duration
 from fernn.experiments.results import Result, Results, mean_and_spread
-from fernn.experiments.tabular import NONE, Row, Table
+from fernn.experiments.tabular import NONE, Row, Table, settings_label, settings_notes
 
 
 def table(key: str, results: Results, scale: str | None) -> Table:
     """What each model costs: parameters, arithmetic, speed and memory, from runs at one scale."""
-    rows = tuple(_row(name, scale, results.named(name)) for name in results.names())
+    noted: list[str] = []
+    rows = []
+    for (name, changes), runs in groupby(results.every, key=lambda r: (r.name, r.changes)):
+        label = f"{name}, {settings_label(changes, noted)}" if changes else name
+        rows.append(_row(label, scale, list(runs)))
     columns = (
         "recipe",
         "parameters",
@@ -23,11 +28,12 @@ def table(key: str, results: Results, scale: str | None) -> Table:
     notes = (
         "GFLOP of one training sequence, forward and backward",
         "sequences a second, GiB of GPU memory at the peak and time are means over seeds",
+        *settings_notes(noted),
     )
-    return Table(key, "What training costs", columns, rows, notes, scale)
+    return Table(key, "What training costs", columns, tuple(rows), notes, scale)
 
 
-def _row(name: str, scale: str | None, runs: Sequence[Result]) -> Row:
+def _row(label: str, scale: str | None, runs: Sequence[Result]) -> Row:
     def mean(key: str) -> float | None:
         known = [float(r.record[key]) for r in runs if r.record.get(key) is not None]
         return mean_and_spread(known)[0] if known else None
@@ -38,7 +44,8 @@ def _row(name: str, scale: str | None, runs: Sequence[Result]) -> Row:
     precision = sorted({str(r.record.get("precision")) for r in runs})
     hardware = sorted({r.hardware for r in runs})
     data = {
-        "recipe": name,
+        "recipe": runs[0].name,
+        "changes": runs[0].changes,
         "scale": scale,
         "n": len(runs),
         "parameters": parameters,
@@ -50,7 +57,7 @@ def _row(name: str, scale: str | None, runs: Sequence[Result]) -> Row:
         "hardware": hardware,
     }
     cells = (
-        name,
+        label,
         NONE if parameters is None else f"{parameters:,}".replace(",", " "),
         NONE if flops is None else f"{flops / 1e9:.3g}",
         NONE if speed is None else f"{speed:.3g}",
@@ -59,5 +66,5 @@ def _row(name: str, scale: str | None, runs: Sequence[Result]) -> Row:
         ", ".join(precision),
         ", ".join(hardware),
     )
-    section = name.partition("/")[0]
+    section = runs[0].name.partition("/")[0]
     return Row(section, cells, data | {"section": section})

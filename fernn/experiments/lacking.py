@@ -66,13 +66,17 @@ def otherwise(names: Iterable[str], results: Results, scale: str | None = None) 
     """What was set where these recipes, or variants of them, were trained otherwise."""
     missing = tuple(names)
     made = dict.fromkeys(
-        r.changes
-        for r in results.changed
-        if r.name.startswith(missing)
-        and scale in (None, r.scale)
-        and all(change.startswith("training.") for change in r.changes)
+        alike.settings
+        for alike in results.by_settings()
+        if any(r.name.startswith(missing) and scale in (None, r.scale) for r in alike.found)
     )
-    return [f"trained otherwise:{_sets(changes)}" for changes in made]
+    return [f"trained otherwise:{_sets(settings)}" for settings in made]
+
+
+def drawing(number: str, results: Results) -> str:
+    """The command that draws a figure of these runs, all at one scale and with one change."""
+    about = f"--scale {results.largest_scale}{_sets(results.settings)}"
+    return f"fernn figure {number} {about}{_below('--runs', results.folder)}"
 
 
 def _sets(settings: Iterable[str]) -> str:

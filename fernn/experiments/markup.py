@@ -2,6 +2,7 @@
 
 import base64
 import html
+import re
 from collections.abc import Sequence
 
 from fernn.experiments.typeset import as_html
@@ -23,21 +24,25 @@ def details(summary: str, body: str) -> str:
 
 
 def way(how: str) -> str:
-    """A command as code, a sentence as it is."""
-    text = html.escape(how)
+    """A command as code, a sentence as it is; no line ends within the name of an option."""
+    text = re.sub(r"--[\w-]+", r'<span class="whole">\g<0></span>', html.escape(how))
     return f"<code>{text}</code>" if how.startswith("fernn ") else text
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of words; a wide one scrolls by itself."""
+    """A table of words; a wide one scrolls by itself. A cell's further lines are soft."""
     head = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
+    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     return (
         f'<div class="scroll"><table class="text"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def _cell(text: str) -> str:
+    first, *rest = html.escape(text).split("\n")
+    soft = "".join(f'<br><span class="soft">{line}</span>' for line in rest)
+    return f"<td>{first}{soft}</td>"
 
 
 def picture(

@@ -21,7 +21,7 @@ from fernn.experiments import figures, markup, render, showcase, strips, tables
 from fernn.experiments.figures import DATASETS, Panel, Sources, extremes
 from fernn.experiments.lacking import grouped, remedy
 from fernn.experiments.recipes import SCALES
-from fernn.experiments.results import Results
+from fernn.experiments.results import Result, Results
 from fernn.experiments.runs import BEST
 from fernn.experiments.typeset import as_html
 
@@ -100,7 +100,8 @@ def build(
         body = [f'<div class="panels">{"".join(body)}</div>'] if body else []
         if section.anchor == "forecasts" and body:
             body += _without_weights(results)
-        if section.anchor == "cost" and results.found:
+        body += _otherwise(section.numbers, named)
+        if section.anchor == "cost" and results.every:
             cost = "".join(map(render.to_html, tables.by_scale(tables.COST, results)))
             body.append(markup.details("Every recipe", cost))
         if section.anchor == "clips":
@@ -126,19 +127,22 @@ def build(
 
 
 def _lead(results: Results) -> str:
-    recipes = len({result.name for result in results.found})
-    scales = Counter(result.scale for result in results.found)
+    count, others = len(results.every), len(results.changed)
+    recipes = len({result.name for result in results.every})
+    scales = Counter(result.scale for result in results.every)
     counted = ", ".join(f"{scales[scale]} at scale {scale}" for scale in SCALES if scales[scale])
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    if not results.found:
+    if not count:
         return f"No finished run yet. fernn {fernn.__version__}, {now}."
     scale = (
         "paper: as published; short: ten epochs (clips fifty) of the same model, at another rate; "
         "quick: a smaller task, with a smaller model, fewer sequences and fewer velocities"
     )
+    changed = f", {others} of them trained with changed settings" if others else ""
     return html.escape(
-        f"{len(results.found)} finished runs of {recipes} recipes ({counted}), beside the numbers "
-        f"of the paper. Scales: {scale}. fernn {fernn.__version__}, {now}."
+        f"{count} finished run{'s' * (count != 1)} of {recipes} recipe{'s' * (recipes != 1)} "
+        f"({counted}){changed}, beside the numbers of the paper. Scales: {scale}. "
+        f"fernn {fernn.__version__}, {now}."
     )
 
 
@@ -178,6 +182,16 @@ def _pictures(
         ]
         made[number] = shown, [name for panel in panels for name in panel.missing]
     return made
+
+
+def _otherwise(numbers: Sequence[str], named: Results) -> list[str]:
+    """Which figures can be drawn of runs with other settings, and how."""
+    lines = []
+    for number in numbers:
+        if ways := figures.with_settings(number, named):
+            text = (f"Figure {number} with other settings:", *map(markup.way, ways))
+            lines.append(f'<p class="soft">{"<br>".join(text)}</p>')
+    return lines
 
 
 def _without_weights(results: Results) -> list[str]:
@@ -235,11 +249,11 @@ def _played(name: str, shown: strips.Forecast, note: str) -> str:
 def _classes(results: Results) -> list[str]:
     """Accuracy of each class, a table for each archive of clips, the mean over seeds."""
     tables_of: dict[str, dict[tuple[str, str], list[dict[str, float | None]]]] = {}
-    for result in results.found:
+    for result in results.every:
         accuracy = result.metrics.get("accuracy_per_class")
         if accuracy:
             rows = tables_of.setdefault(str(result.metrics.get("dataset")), {})
-            rows.setdefault((result.name, result.scale), []).append(accuracy)
+            rows.setdefault((_label(result), result.scale), []).append(accuracy)
     made = []
     for dataset, rows in tables_of.items():
         classes = tuple(next(iter(rows.values()))[0])
@@ -252,6 +266,12 @@ def _classes(results: Results) -> list[str]:
     return made
 
 
+def _label(result: Result) -> str:
+    """The recipe of a run and, in a line of its own, what was changed in it."""
+    changes = ", ".join(result.changes)
+    return f"{result.name}\nwith {changes}" if changes else result.name
+
+
 def _mean(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     return f"{sum(known) / len(known):.3f}" if known else "–"
@@ -261,7 +281,7 @@ def _environment(results: Results) -> list[str]:
     """What the runs were made with: distinct environments, then every run."""
     keys = ("commit", "fernn", "torch", "python", "gpu", "cpu")
     seen: Counter[tuple[str, ...]] = Counter()
-    for result in results.found:
+    for result in results.every:
         about = result.record.get("environment") or {}
         values = [str(about.get(key) or "–") for key in keys]
         values[0] = values[0][:12] + (" and changes" if about.get("dirty") else "")
@@ -269,14 +289,14 @@ def _environment(results: Results) -> list[str]:
     rows = [(*values, str(count)) for values, count in seen.most_common()]
     runs = [
         (
-            result.name,
+            _label(result),
             result.scale,
             str(result.seed),
             str((result.record.get("environment") or {}).get("date", "–")),
             str(result.record.get("precision", "–")),
             result.hardware,
         )
-        for result in results.found
+        for result in results.every
     ]
     parts = [markup.table((*keys, "runs"), rows)] if rows else ["<p>No run, no environment.</p>"]
     if runs:

@@ -14,7 +14,8 @@ from fernn.experiments.runs import BEST, RECORD, RUNS, read_json
 from fernn.models._pretrained import pretrained, pretrained_record, weights_path
 
 KTH = "kth"
-_RATE = "training.learning_rate"
+_TRAINING = "training."
+_RATE = f"{_TRAINING}learning_rate"
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,11 @@ class Results:
     settings: tuple[str, ...] = ()
     """What was asked of the training of those that are found; see `set_to`."""
 
+    @property
+    def every(self) -> tuple[Result, ...]:
+        """All of them in the order of the recipes, changed ones after the plain."""
+        return tuple(_in_order((*self.found, *self.changed)))
+
     def named(self, name: str, scale: str | None = None) -> list[Result]:
         """The runs of one recipe, by scale and seed."""
         return [r for r in self.found if r.name == name and scale in (None, r.scale)]
@@ -145,23 +151,37 @@ class Results:
         known = recipes()
         for setting in settings:
             changed(next(iter(known.values())), [setting])  # refused also where there is no run
-            if not setting.strip().startswith("training."):
+            if not setting.strip().startswith(_TRAINING):
                 raise ValueError(
                     "`--set` must be of training, such as training.epochs=3, for what is drawn is "
                     f"named after the recipes' models and data, got {setting!r}."
                 )
         alike = (
             r
-            for r in (*self.found, *self.changed)
+            for r in self.every
             if r.name in known
             and not changes(_had(r), changed(known[r.name].at(r.scale), settings))
         )
         return replace(self, found=tuple(alike), changed=(), settings=tuple(settings))
 
+    def by_settings(self) -> list["Results"]:
+        """The runs whose training alone was changed, each scale and change by itself, with the
+        settings by which `set_to` finds them."""
+        known = recipes()
+        groups: dict[tuple[str, tuple[str, ...]], list[Result]] = {}
+        for r in self.changed:
+            settings = changes(_had(r), known[r.name].at(r.scale))
+            if settings and all(setting.startswith(_TRAINING) for setting in settings):
+                groups.setdefault((r.scale, settings), []).append(r)
+        return [
+            replace(self, found=tuple(runs), changed=(), settings=settings)
+            for (_, settings), runs in groups.items()
+        ]
+
     @property
     def largest_scale(self) -> str | None:
         """The largest scale that any run has, None where there is no run."""
-        have = {r.scale for r in (*self.found, *self.changed)}
+        have = {r.scale for r in self.every}
         return next((scale for scale in SCALES if scale in have), None)
 
     def names(self, prefix: str = "") -> list[str]:
@@ -191,21 +211,25 @@ def load(runs: Path = RUNS) -> Results:
             left_out.append(f"{path} cannot be read: {type(error).__name__}: {error}")
             continue
         found.append(result)
-    order = {name: place for place, name in enumerate((*known, *SCALES))}
-    last = len(order)  # for recipes that are not this package's own
-    found.sort(
-        key=lambda r: (
-            *(order.get(r.name, last), r.name, order.get(r.scale, last)),
-            *(r.changes, r.seed),
-        )
-    )
-    alike = _alike(found, left_out)
+    alike = _alike(_in_order(found), left_out)
     return Results(
         tuple(r for r in alike if not r.changes),
         tuple(left_out),
         tuple(r for r in alike if r.changes),
         runs,
     )
+
+
+def _in_order(runs: Iterable[Result]) -> list[Result]:
+    """By recipe and scale, of one recipe the plain runs first, then by seed."""
+    order = {name: place for place, name in enumerate((*recipes(), *SCALES))}
+    last = len(order)  # for recipes that are not this package's own
+
+    def place(r: Result) -> tuple[Any, ...]:
+        row = (order.get(r.name, last), r.name, order.get(r.scale, last))
+        return (*row, r.changes, r.seed)
+
+    return sorted(runs, key=place)
 
 
 def _alike(found: Iterable[Result], left_out: list[str]) -> list[Result]:

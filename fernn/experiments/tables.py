@@ -16,7 +16,16 @@ from fernn.experiments import costs, paper
 from fernn.experiments.numerals import number_text
 from fernn.experiments.recipes import SCALES, recipes
 from fernn.experiments.results import Result, Results, mean_and_spread
-from fernn.experiments.tabular import MISSING, NONE, NOT_FINITE, RATIO, Row, Table
+from fernn.experiments.tabular import (
+    MISSING,
+    NONE,
+    NOT_FINITE,
+    RATIO,
+    Row,
+    Table,
+    settings_label,
+    settings_notes,
+)
 
 _TITLES = {
     "1": "Flowing MNIST, test MSE (lower is better)",
@@ -51,7 +60,6 @@ _VARIANTS = {
     "-comoving": "comoving: ordinary convolutions in frames that turn, not the paper's network",
 }
 _METRICS = {paper.MSE: "test_mse", paper.ACCURACY: "accuracy"}
-_LABELLED = 64  # characters of changes in a label; where there are more, a note has them
 
 
 def table(key: str, results: Results, *, scale: str | None = None) -> Table:
@@ -111,7 +119,7 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
         notes += ["quick runs are another, smaller task: no ratio"]
     shown = [row.data["recipe"] for row in rows if row.data["n"]]
     notes += [note for part, note in _VARIANTS.items() if any(part in name for name in shown)]
-    notes += [f"settings {place}: {made}" for place, made in enumerate(noted, start=1)]
+    notes += settings_notes(noted)
     notes += [
         f"{row.data['model']}: not finite and in no mean, seed {', '.join(map(str, seeds))}"
         for row in rows
@@ -168,15 +176,6 @@ class _Line:
         return replace(
             self, label=label, reported=self.reported if alike else None, changes=changes
         )
-
-
-def settings_label(changes: Sequence[str], noted: list[str]) -> str:
-    """What was changed, or, where that is long, the number of the note that it becomes."""
-    made = ", ".join(changes)
-    if len(made) <= _LABELLED:
-        return made
-    noted.append(made)
-    return f"settings {len(noted)}"
 
 
 def _lines(number: str, results: Results, stand_in: bool, scale: str | None = None) -> list[_Line]:

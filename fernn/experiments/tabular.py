@@ -1,5 +1,6 @@
 """What a table is, before it is text, Markdown or HTML: rows of cells, and the same as data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,6 +8,7 @@ MISSING, NOT_FINITE = "missing", "not finite"
 NONE = "–"
 RATIO = "ours / paper"
 _FOLDABLE = ("epochs", "precision", "hardware")
+_LABELLED = 64  # characters of changes in a label; where there are more, a note has them
 
 
 @dataclass(frozen=True)
@@ -57,3 +59,17 @@ class Table:
     def measured(self) -> bool:
         """Whether any row has a result."""
         return any(row.trained for row in self.rows)
+
+
+def settings_label(changes: Sequence[str], noted: list[str]) -> str:
+    """What was changed, or, where that is long, the number of the note that it becomes."""
+    made = ", ".join(changes)
+    if len(made) <= _LABELLED:
+        return made
+    noted.append(made)
+    return f"settings {len(noted)}"
+
+
+def settings_notes(noted: Sequence[str]) -> list[str]:
+    """What the labels that are numbers stand for."""
+    return [f"settings {place}: {made}" for place, made in enumerate(noted, start=1)]

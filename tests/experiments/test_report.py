@@ -1,22 +1,29 @@
 """The report: one page, whole in itself, and honest about what is missing."""
 
 import base64
+import html
 import io
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
 from synthetic import clip_metrics, forecast_metrics, write_forecasters, write_run
+from typer.testing import CliRunner
 
+from fernn import cli
 from fernn.experiments import report, results
+from fernn.experiments.recipes import changed, find
 from fernn.experiments.results import Results
 
 GRNN, FERNN = "table1/translation/grnn", "table1/translation/fernn-v2"
+SETS = ("training.batch_size=32", "training.clip=0.1")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 FLAGS = (
     "--headless",
@@ -53,6 +60,19 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
+def commands(page):
+    """The commands that a page names, without the marks that keep their options whole."""
+    found = re.findall(r"<code>(fernn .*?)</code>", page)
+    return [html.unescape(re.sub("<.*?>", "", command)) for command in found]
+
+
+def first_cells(page, summary):
+    """The lines of the first cell of every row of a table that is shown when asked for."""
+    rows = page.partition(f"<summary>{summary}</summary>")[2].partition("</table>")[0]
+    cells = re.findall("<tr><td>(.*?)</td>", rows)
+    return [re.sub("</?span.*?>", "", cell).split("<br>") for cell in cells]
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
@@ -61,6 +81,14 @@ def written(tmp_path_factory):
     for name in ("fig5/translation/grnn", "fig6/grnn"):
         write_run(folder / "runs", name, metrics=forecast_metrics(name))
     write_run(folder / "runs", "table2/actions/grnn", metrics=clip_metrics("mocap_actions", 0.75))
+    longer = changed(find(FERNN, "quick"), [*SETS, "training.learning_rate=0.123456789"])
+    write_run(
+        folder / "runs",
+        FERNN,
+        scale="quick",
+        recipe=longer,
+        metrics=forecast_metrics(FERNN, "quick"),
+    )
     (folder / "runs" / "bad").mkdir()
     (folder / "runs" / "bad" / "record.json").write_text("<script>", encoding="utf-8")
     absent = report.write(folder / "new" / "report.html", results.load(folder / "runs"))
@@ -142,10 +170,10 @@ def test_report_of_records_alone_at_two_scales(tmp_path, monkeypatch):
     assert any(line.startswith("Figure 12: ") for line in absent)
     assert "copy best.safetensors beside each record" in page
     command = "fernn reproduce table1/rotation --scale short --data FOLDER --out {}"
-    assert f"<code>{command.format('RUNS')}</code>" in page  # a home's name is not passed on
+    assert command.format("RUNS") in commands(page)  # a home's name is not passed on
     monkeypatch.chdir(tmp_path.parent)
     page, _ = report.build(results.load(tmp_path), forecasts=False)
-    assert f"<code>{command.format(tmp_path.name)}</code>" in page
+    assert command.format(tmp_path.name) in commands(page)
 
 
 def test_report_without_forecasts_runs_no_model(tmp_path, monkeypatch):
@@ -156,6 +184,72 @@ def test_report_without_forecasts_runs_no_model(tmp_path, monkeypatch):
     assert "image/gif" not in page
     assert not any(line.startswith("Figure 4:") for line in absent)
     assert "records alone" not in page
+
+
+def test_report_counts_and_lists_runs_with_changed_settings(tmp_path):
+    def lead():
+        page, _ = report.build(results.load(tmp_path), forecasts=False)
+        assert Page(page).open == []
+        return page, re.search("<p>(.*?), beside the numbers", page).group(1)
+
+    plain, clips = find(FERNN, "quick"), find("table2/actions/grnn", "quick")
+    metrics = forecast_metrics(FERNN, "quick")
+    made = changed(plain, ["training.epochs=7", "options.kernel_size=5"])
+    write_run(tmp_path, FERNN, scale="quick", recipe=made, metrics=metrics)
+    page, text = lead()  # of changed runs alone
+    counted = "1 finished run of 1 recipe (1 at scale quick)"
+    assert text == f"{counted}, 1 of them trained with changed settings"
+    assert f"{FERNN}, training.epochs=7, options.kernel_size=5</th>" in page  # what it cost
+    write_run(tmp_path, FERNN, scale="quick", metrics=metrics)
+    made = changed(clips, ["training.epochs=7"])
+    write_run(tmp_path, clips.name, scale="quick", recipe=made, metrics=clip_metrics("acted"))
+    page, text = lead()
+    counted = "3 finished runs of 2 recipes (3 at scale quick)"
+    assert text == f"{counted}, 2 of them trained with changed settings"
+    assert first_cells(page, "All runs") == [
+        [FERNN],
+        [FERNN, "with training.epochs=7, options.kernel_size=5"],
+        [clips.name, "with training.epochs=7"],
+    ]
+    assert first_cells(page, "Accuracy of each class, acted") == [
+        [clips.name, "with training.epochs=7"]
+    ]
+    about = page.partition('id="environment"')[2]
+    assert re.findall(r"<td>(\d+)</td></tr>", about) == ["3"]  # the runs of one environment
+
+
+def test_report_of_plain_runs_alone_speaks_of_no_change(tmp_path):
+    write_run(tmp_path, GRNN, metrics=forecast_metrics(GRNN))
+    page, _ = report.build(results.load(tmp_path), forecasts=False)
+    assert "<p>1 finished run of 1 recipe (1 at scale short), beside the numbers" in page
+    assert "settings" not in page
+
+
+def test_report_names_the_commands_that_draw_other_settings(tmp_path, monkeypatch):
+    turning, bouncing = "table1/rotation/fernn-v4", "table4/fernn-v2"
+    for name, settings in (
+        (GRNN, ()),
+        (GRNN, SETS),
+        (FERNN, SETS),
+        (turning, ("training.clip=None",)),
+        (bouncing, ("training.epochs=3",)),  # in no figure
+        (FERNN, ("training.epochs=3", "options.kernel_size=5")),  # another model
+    ):
+        recipe = changed(find(name, "short"), settings)
+        write_run(tmp_path / "my runs", name, recipe=recipe, metrics=forecast_metrics(name))
+    monkeypatch.chdir(tmp_path)
+    page, _ = report.build(results.load(Path("my runs")), forecasts=False)
+    ends = (f"--set {SETS[0]} --set {SETS[1]}", "--set training.clip=None")
+    expected = [("3", ends[0]), ("3", ends[1]), ("4", ends[0]), ("13", ends[1])]
+    found = [command for command in commands(page) if command.startswith("fernn figure")]
+    assert found == [
+        f"fernn figure {number} --scale short {end} --runs 'my runs'" for number, end in expected
+    ]
+    for command in found:
+        result = CliRunner().invoke(cli.app, [*shlex.split(command)[1:], "--out", "drawn.svg"])
+        assert result.exit_code == 0, result.output
+        drawn = Path("drawn.svg").read_text(encoding="utf-8")
+        assert all(word in drawn for word in shlex.split(command) if word.startswith("training."))
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: the page is not opened")
@@ -174,6 +268,7 @@ def test_report_opens_in_chromium(written, width, tmp_path):
     <script>
     addEventListener("load", () => {
       const view = frames[0], page = view.document, images = [...page.images];
+      page.querySelectorAll("details").forEach(details => details.open = true);
       const right = image => image.getBoundingClientRect().right;
       const found = {images: images.length, errors: view.eval("errors"),
                      lost: images.filter(image => !image.naturalWidth).length,

@@ -191,6 +191,32 @@ def test_cost_table_has_what_training_costs(tmp_path):
     )  # fmt: skip
 
 
+def test_cost_table_has_changed_recipes_below_the_plain(tmp_path):
+    long = ["training.epochs=3", "training.batch_size=32", "training.learning_rate=0.0123"]
+    for name, settings, seconds in (
+        (FERNN, (), 3600.0),
+        (FERNN, long, 60.0),
+        (FERNN, long[:1], 120.0),
+        (GRNN, long[:1], 180.0),  # without a plain run
+        ("wrapper/convgru", (), 240.0),
+    ):
+        recipe = changed(find(name, "short"), settings)
+        write_run(tmp_path, name, recipe=recipe, metrics={}, wall_seconds=seconds)
+    again = changed(find(FERNN, "short"), long[:1])
+    write_run(tmp_path, FERNN, seed=1, recipe=again, metrics={}, wall_seconds=240.0)
+    table = tables.table("cost", results.load(tmp_path))
+    assert [(row.section, row.cells[0], row.cells[5]) for row in table.rows] == [
+        ("table1", f"{GRNN}, training.epochs=3", "3.0 min"),
+        ("table1", FERNN, "1.0 h"),
+        ("table1", f"{FERNN}, training.epochs=3", "3.0 min"),
+        ("table1", f"{FERNN}, settings 1", "1.0 min"),
+        ("wrapper", "wrapper/convgru", "4.0 min"),
+    ]
+    assert [row.data["recipe"] for row in table.rows] == [GRNN, *[FERNN] * 3, "wrapper/convgru"]
+    assert [row.data["changes"] for row in table.rows[1:4]] == [(), (long[0],), (*long,)]
+    assert table.notes[2:] == (f"settings 1: {', '.join(long)}",)
+
+
 def test_renderings_hold_the_same_rows(tmp_path):
     write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN, mse=1e-4))
     table = tables.table("1", results.load(tmp_path))

@@ -25,6 +25,7 @@ __all__ = [
     "extremes",
     "panels",
     "save",
+    "with_settings",
 ]
 
 Maker = Callable[[Results, str | None, Sources], list[Panel]]
@@ -138,6 +139,15 @@ def panels(
     if scale is not None:
         _check.choice("scale", scale, SCALES)
     return FIGURES[number][1](results, scale, Sources() if sources is None else sources)
+
+
+def with_settings(number: str, results: Results) -> list[str]:
+    """The commands that draw a figure of runs whose training was changed, one for each change."""
+    return [
+        lacking.drawing(number, alike)
+        for alike in results.by_settings()
+        if any(panel.paint for panel in panels(number, alike))
+    ]
 
 
 def draw(
