@@ -7,21 +7,18 @@ or on a phone, today and in ten years.
 import html
 import io
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 import fernn
 from fernn._files import written_whole
-from fernn.experiments import figures, markup, render, showcase, strips, tables
+from fernn.experiments import figures, markup, provenance, render, showcase, strips, tables
 from fernn.experiments.figures import DATASETS, Panel, Sources, extremes
 from fernn.experiments.lacking import grouped, remedy
-from fernn.experiments.recipes import SCALES
-from fernn.experiments.results import Result, Results
+from fernn.experiments.results import Results
 from fernn.experiments.runs import BEST
 from fernn.experiments.typeset import as_html
 
@@ -109,7 +106,7 @@ def build(
         if body:
             parts.append(markup.section(section.anchor, section.heading, body))
             headings[section.anchor] = section.heading
-    parts.append(markup.section("environment", "Environment", _environment(results)))
+    parts.append(markup.section("environment", "Environment", provenance.environment(results)))
     headings["environment"] = "Environment"
     if absent:
         lines = [
@@ -121,29 +118,9 @@ def build(
     template = Template(files(fernn.experiments).joinpath("report.html").read_text("utf-8"))
     links = "".join(f'<a href="#{anchor}">{html.escape(h)}</a>' for anchor, h in headings.items())
     page = template.substitute(
-        title=html.escape(TITLE), lead=_lead(results), links=links, body="\n".join(parts)
+        title=html.escape(TITLE), lead=provenance.lead(results), links=links, body="\n".join(parts)
     )
     return page, [*absent]
-
-
-def _lead(results: Results) -> str:
-    count, others = len(results.every), len(results.changed)
-    recipes = len({result.name for result in results.every})
-    scales = Counter(result.scale for result in results.every)
-    counted = ", ".join(f"{scales[scale]} at scale {scale}" for scale in SCALES if scales[scale])
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    if not count:
-        return f"No finished run yet. fernn {fernn.__version__}, {now}."
-    scale = (
-        "paper: as published; short: ten epochs (clips fifty) of the same model, at another rate; "
-        "quick: a smaller task, with a smaller model, fewer sequences and fewer velocities"
-    )
-    changed = f", {others} of them trained with changed settings" if others else ""
-    return html.escape(
-        f"{count} finished run{'s' * (count != 1)} of {recipes} recipe{'s' * (recipes != 1)} "
-        f"({counted}){changed}, beside the numbers of the paper. Scales: {scale}. "
-        f"fernn {fernn.__version__}, {now}."
-    )
 
 
 def _named(results: Results) -> Results:
@@ -253,7 +230,7 @@ def _classes(results: Results) -> list[str]:
         accuracy = result.metrics.get("accuracy_per_class")
         if accuracy:
             rows = tables_of.setdefault(str(result.metrics.get("dataset")), {})
-            rows.setdefault((_label(result), result.scale), []).append(accuracy)
+            rows.setdefault((provenance.label(result), result.scale), []).append(accuracy)
     made = []
     for dataset, rows in tables_of.items():
         classes = tuple(next(iter(rows.values()))[0])
@@ -266,44 +243,6 @@ def _classes(results: Results) -> list[str]:
     return made
 
 
-def _label(result: Result) -> str:
-    """The recipe of a run and, in a line of its own, what was changed in it."""
-    changes = ", ".join(result.changes)
-    return f"{result.name}\nwith {changes}" if changes else result.name
-
-
 def _mean(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     return f"{sum(known) / len(known):.3f}" if known else "–"
-
-
-def _environment(results: Results) -> list[str]:
-    """What the runs were made with: distinct environments, then every run."""
-    keys = ("commit", "fernn", "torch", "python", "gpu", "cpu")
-    seen: Counter[tuple[str, ...]] = Counter()
-    for result in results.every:
-        about = result.record.get("environment") or {}
-        values = [str(about.get(key) or "–") for key in keys]
-        values[0] = values[0][:12] + (" and changes" if about.get("dirty") else "")
-        seen[tuple(values)] += 1
-    rows = [(*values, str(count)) for values, count in seen.most_common()]
-    runs = [
-        (
-            _label(result),
-            result.scale,
-            str(result.seed),
-            str((result.record.get("environment") or {}).get("date", "–")),
-            str(result.record.get("precision", "–")),
-            result.hardware,
-        )
-        for result in results.every
-    ]
-    parts = [markup.table((*keys, "runs"), rows)] if rows else ["<p>No run, no environment.</p>"]
-    if runs:
-        columns = ("recipe", "scale", "seed", "date", "precision", "hardware")
-        parts.append(markup.details("All runs", markup.table(columns, runs)))
-    if results.left_out:
-        parts.append(
-            f"<p>Left out:</p>{markup.items([as_html(line) for line in results.left_out])}"
-        )
-    return parts
