@@ -269,10 +269,11 @@ def test_report_opens_in_chromium(written, width, tmp_path):
     addEventListener("load", () => {
       const view = frames[0], page = view.document, images = [...page.images];
       page.querySelectorAll("details").forEach(details => details.open = true);
-      const right = image => image.getBoundingClientRect().right;
+      const right = part => part.getBoundingClientRect().right;
       const found = {images: images.length, errors: view.eval("errors"),
                      lost: images.filter(image => !image.naturalWidth).length,
                      cut: images.filter(image => right(image) > view.innerWidth).length,
+                     changes: [...page.querySelectorAll("td .soft")].map(right),
                      width: view.innerWidth,
                      wide: page.documentElement.scrollWidth - view.innerWidth};
       document.body.innerHTML = "<pre>found" + JSON.stringify(found) + "</pre>";
@@ -303,6 +304,7 @@ def test_report_opens_in_chromium(written, width, tmp_path):
     assert found["width"] == width
     assert found["lost"] == 0
     assert found["cut"] == 0
+    assert 0 < max(found["changes"]) <= width
     assert found["errors"] == []
     assert found["wide"] <= 0
     assert "CONSOLE" not in result.stderr
