@@ -45,6 +45,14 @@ def test_reproduce_trains_every_row_and_names_those_it_could_not(trained, invoke
     assert "of table1/translation/grnn, table1/translation/grnn-transported" in result.output
 
 
+def test_reproduce_takes_several_names_and_each_row_once(trained, invoke, tmp_path):
+    words = ("reproduce", "wrapper/convgru", "wrapper", NAME, "--seeds", "1", "--scale", "quick")
+    result = invoke(*words, "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    names = [name for name in recipes() if name.startswith("wrapper/")]
+    assert sorted(name for name, *_ in trained) == sorted([*names, NAME])
+
+
 def test_reproduce_takes_fewer_seeds_and_says_when_all_is_done(trained, invoke, tmp_path):
     words = ("reproduce", "wrapper", "--seeds", "1", "--out", str(tmp_path))
     result = invoke(*words, "--scale", "quick")

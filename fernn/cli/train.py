@@ -130,8 +130,9 @@ def run(recipe: recipes.Recipe, seed: int, out: Path, **options: Any) -> dict[st
 @app.command()
 def reproduce(
     what: Annotated[
-        str, typer.Argument(help="all, a name, or its first parts: table1, table2/kth, …")
-    ] = "all",
+        list[str] | None,
+        typer.Argument(help="Names, or their first parts: table1, table2/kth, …; else all."),
+    ] = None,
     scale: _Scale = "paper",
     seeds: Annotated[
         int | None, typer.Option(help="Seeds of each row, else as many as the paper took.", min=1)
@@ -156,7 +157,8 @@ def reproduce(
     data say, is named at the end. Several of these commands may share --out: each takes the runs
     that no other is training.
     """
-    wanted = [recipes.find(name, scale) for name in _names(what)]
+    names = dict.fromkeys(name for part in what or ("all",) for name in _names(part))
+    wanted = [recipes.find(name, scale) for name in names]
     resolved(device, devices, precision)  # what no run could be trained without
     lacking = _lacking(wanted, data, clips)
     jobs = [

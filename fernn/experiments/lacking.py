@@ -10,6 +10,7 @@ from fernn.experiments.runs import BEST, RUNS
 
 ARCHIVE = "an archive of clips (--clips FILE)"
 _WEIGHTS = f"{BEST} of "
+_LISTED = 4  # recipes that a command names one by one
 
 
 def weights_of(name: str) -> str:
@@ -38,8 +39,8 @@ def remedy(names: Iterable[str], results: Results, scale: str | None = None) -> 
     """How to get what is missing among results: a command, and a sentence where weights were not
     kept. Without a scale it is the largest that they have, so that what is made is beside them.
 
-    >>> remedy(["fig5/rotation/grnn", "fig5/translation/grnn"], Results(()))
-    'fernn reproduce fig5 --scale quick'
+    >>> remedy(["fig5/rotation/grnn", "fig6/grnn"], Results(()))
+    'fernn reproduce fig5/rotation/grnn fig6/grnn --scale quick'
     """
     names, known = list(dict.fromkeys(names)), recipes()
     ways = []
@@ -106,13 +107,15 @@ def _command(names: list[str], scale: str, results: Results) -> str:
         needs += _sets(results.settings)
         each = "" if len(names) == 1 else " for each RECIPE"
         return f"fernn train {'RECIPE' if each else names[0]}{needs}{each}"
-    return f"fernn reproduce {_shared(names)}{needs}"
+    return f"fernn reproduce {_briefly(names)}{needs}"
 
 
-def _shared(names: list[str]) -> str:
-    """The longest first parts that the names of recipes share."""
+def _briefly(names: list[str]) -> str:
+    """The first parts that recipes share, where no others lie below or they are many."""
     parts = [name.split("/") for name in names]
     shared = 0
     while shared < min(map(len, parts)) and len({p[shared] for p in parts}) == 1:
         shared += 1
-    return "/".join(parts[0][:shared]) or "all"
+    first = "/".join(parts[0][:shared])
+    below = [name for name in recipes() if f"{name}/".startswith(f"{first}/" if first else "")]
+    return (first or "all") if len(names) > _LISTED or len(below) == len(names) else " ".join(names)

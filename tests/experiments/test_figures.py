@@ -31,9 +31,9 @@ def test_figure_of_nothing_says_what_is_missing(number, tmp_path):
     if number in ("7", "10"):
         assert "fernn data prepare kth" in command
     else:
-        what = command.removeprefix("  to get it: fernn reproduce ").split(" ")[0]
+        what = command.removeprefix("  to get it: fernn reproduce ").partition(" --")[0].split()
         assert missing
-        assert all(f"{name}/".startswith(f"{what}/") for name in missing)
+        assert all(f"{name}/".startswith(tuple(f"{w}/" for w in what)) for name in missing)
         assert ("--clips FILE" in command) == (number == "8")
 
 
@@ -51,14 +51,34 @@ def test_a_panel_without_results_takes_no_room_and_is_named_below_the_others(tmp
     assert f"missing: table1/translation/{lacks}" in " ".join(texts(figure).split())
 
 
+def test_what_is_missing_is_the_variant_that_the_others_are(tmp_path):
+    for end in ("grnn", "fernn-v1-transported"):
+        name = f"table1/translation/{end}"
+        write_run(tmp_path, name, metrics=forecast_metrics(name))
+    turning = "table1/rotation/fernn-v4-comoving-transported"
+    write_run(tmp_path, turning, metrics=forecast_metrics(turning))
+    moved, turned = figures.panels("3", results.load(tmp_path))
+    assert moved.missing == (f"{FERNN}-transported",)
+    ends = ("grnn", "fernn-v2")
+    assert turned.missing == tuple(f"table1/rotation/{e}-comoving-transported" for e in ends)
+    write_run(tmp_path, "table1/rotation/grnn-comoving", metrics=forecast_metrics(turning))
+    _, turned = figures.panels("3", results.load(tmp_path))
+    assert turned.missing == ("table1/rotation/fernn-v2",)  # of two variants neither
+
+
 def test_what_is_missing_is_said_once_with_its_command():
     names = [*(f"table1/rotation/{end}" for end in ("grnn", "fernn-v2", "grnn")), "table4/grnn"]
     nothing = Results(())
+    command = "fernn reproduce table1/rotation/grnn table1/rotation/fernn-v2 table4/grnn"
     assert lacking.lines(names, nothing) == [
         "missing: table1/rotation/{grnn, fernn-v2}",
         "missing: table4/grnn",
-        "to get it: fernn reproduce all --scale quick",
+        f"to get it: {command} --scale quick",
     ]
+    many = [name for name in recipes() if name.startswith("table1/") and "comoving" not in name]
+    assert lacking.remedy(many, nothing) == "fernn reproduce table1 --scale quick"
+    every = [name for name in recipes() if name.startswith("fig5/translation/")]
+    assert lacking.remedy(every, nothing) == "fernn reproduce fig5/translation --scale quick"
     short = lacking.remedy(["fig8/actions/v0/grnn"], nothing, "short")
     assert short == "fernn reproduce fig8/actions/v0/grnn --scale short --clips FILE"
     paper = lacking.remedy([GRNN], nothing, "paper")

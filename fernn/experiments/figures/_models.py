@@ -1,6 +1,6 @@
 """Which models a figure compares, in which colours, and the runs it takes them from."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from fernn.experiments import paper
@@ -92,13 +92,23 @@ def choose_each(
 
 
 def _chosen(models: Sequence[Model], results: Results, at: str | None) -> Chosen:
-    """A row of the paper is missing where neither it nor a variant has runs at the scale."""
+    """A row of the paper is missing where neither it nor a variant has runs at the scale; where one
+    variant of the other rows is drawn, it is that variant of it."""
     runs = {model.recipe: results.named(model.recipe, at) if at else [] for model in models}
     have = tuple(model for model in models if runs[model.recipe])
     shown = {name for m in have for name in (m.recipe, m.row)}
-    missing = tuple(m.recipe for m in models if m.row is None and m.recipe not in shown)
+    ends = {m.recipe.removeprefix(m.row) for m in have if m.row}
+    missing = tuple(
+        _variant(m.recipe, ends) for m in models if m.row is None and m.recipe not in shown
+    )
     kept = {m.recipe: runs[m.recipe] for m in have}
     return Chosen(have, kept, at, missing, results.settings)
+
+
+def _variant(name: str, ends: Set[str]) -> str:
+    """The variant of a recipe with the only one of these endings, where there is such a recipe."""
+    others = [name + end for end in ends if len(ends) == 1 and name + end in recipes()]
+    return others[0] if others else name
 
 
 def table_models(prefix: str, results: Results) -> list[Model]:
