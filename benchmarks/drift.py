@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from benchmarks.report import RECORD
 from fernn import Stream, load_pretrained
 from fernn.experiments import records
-from fernn.experiments.evaluate import TestData
 from fernn.experiments.recipes import from_json
+from fernn.experiments.testdata import TestData
 from fernn.models import pretrained_record
 
 DRIFT = RECORD.with_name("drift.json")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fernn import Classifier, Forecaster, Rotation, Translation, cli, save
 from fernn.cli.demo import ROWS
 from fernn.data import DataError
-from fernn.experiments import pretrained, showcase, verification
+from fernn.experiments import pretrained, progress, showcase, verification
 from fernn.experiments.recipes import find, to_json
 from fernn.experiments.runs import BEST, RECIPE
 from fernn.models import CNN3D
@@ -164,10 +164,14 @@ def test_demo_verifies_trains_and_writes_the_report(tmp_path, invoke, monkeypatc
     )
     quick = partial(showcase.forecast, horizon=2)
     monkeypatch.setattr(showcase, "forecast", quick)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
     result = invoke("demo", "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert "every verdict is as the theory says" in result.output
     assert [(recipe.name, recipe.scale) for recipe in asked] == [(n, "quick") for n in ROWS]
+    assert (
+        "\nforecast by pretrained weights (1 of 16)  0%\nfigure 14 (2 of 16)  6%" in result.output
+    )
     assert (tmp_path / "counterexample.png").exists()
     assert (tmp_path / "forecast.png").exists()
     assert (tmp_path / "forecast.gif").exists()

@@ -9,7 +9,7 @@ from synthetic import clip_metrics, forecast_metrics, recipe_of, write_run
 from typer.testing import CliRunner
 
 from fernn import Translation, cli
-from fernn.experiments import records, runs, search
+from fernn.experiments import progress, records, runs, search
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.recipes import changed, find, recipes
 from fernn.models import pretrained_record
@@ -51,13 +51,49 @@ def test_evaluate_gives_what_the_run_recorded(run, invoke):
     assert recipe_of(run).data.horizon == 2
 
 
-def test_evaluate_shows_on_a_terminal_that_it_works(run, invoke, monkeypatch):
-    assert invoke("evaluate", run).stderr == ""
+def test_evaluate_shows_how_far_it_is(run, invoke, monkeypatch):
+    assert invoke("evaluate", run).stderr == ""  # over before a line is due
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    lines = invoke("evaluate", run, "--json").stderr.splitlines()
+    assert lines[0] == "test split, 0 of 2 sequences  0%  ETA 0:00:00"
+    assert lines[-1].startswith("velocity 2 of 2, 0 of 2 sequences  95%  ETA 0:00:0")
     monkeypatch.setenv("FORCE_COLOR", "1")  # for rich, a terminal
-    monkeypatch.setenv("COLUMNS", "400")
     result = invoke("evaluate", run, "--json")
-    assert f"evaluating {run}" in result.stderr
+    assert "velocity 2 of 2, 0 of 2 sequences" in result.stderr
     assert json.loads(result.stdout)["measured"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "agrees with its record: largest relative difference 0"),
+        ({"mse_per_step": 0.99}, "agrees with its record: largest relative difference 0.01, in"),
+        (
+            {"test_mse": 0.5},
+            "differs from its record: largest relative difference 0.5, in test mse",
+        ),
+        ({"mse_per_step_long": 0.5}, "agrees with its record: largest relative difference 0"),
+        ({"dataset": "MNIST"}, ", recorded MNIST"),
+        ({"test_mse": None}, ", recorded not finite"),
+        ({"sequences": {"test": 9}}, ", recorded test 9"),
+    ],
+)
+def test_evaluate_says_whether_it_agrees_with_the_record(changes, said, run, invoke):
+    record = runs.read_json(run / runs.RECORD)
+    for name, value in changes.items():
+        was = record["metrics"][name]
+        if isinstance(value, float):  # a share of what it was
+            value = [value * item for item in was] if isinstance(was, list) else value * was
+        record["metrics"][name] = value
+    records.write(run / runs.RECORD, record)
+    (line,) = (
+        line for line in invoke("evaluate", run).output.splitlines() if " its record: " in line
+    )
+    assert said in line
+    if "recorded" in said:
+        assert line.startswith(
+            f"differs from its record: {next(iter(changes)).replace('_', ' ')} is "
+        )
 
 
 def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):
@@ -83,7 +119,9 @@ def test_evaluate_of_a_run_that_has_not_finished(run, invoke):
     result = invoke("evaluate", run, "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.output)["recorded"] == {}
-    assert "–" in invoke("evaluate", run).output
+    text = invoke("evaluate", run).output
+    assert "–" in text
+    assert "its record" not in text
 
 
 def test_evaluate_of_pretrained_weights_takes_the_recorded_sequences(invoke, monkeypatch):
@@ -95,7 +133,10 @@ def test_evaluate_of_pretrained_weights_takes_the_recorded_sequences(invoke, mon
     found = json.loads(result.output)
     assert found["measured"]["sequence_mse"] == pytest.approx(few["sequence_mse"], rel=1e-3)
     assert found["recorded"] == {name: few[name] for name in ("mean", "sequence_mse")}
-    assert "first 2 test sequences" in invoke("evaluate", GRNN, "--device", "cpu").output
+    text = invoke("evaluate", GRNN, "--device", "cpu").output
+    assert "first 2 test sequences" in text
+    assert "differs from its record" in text  # the mean of all, not of two
+    assert ", in mean" in text
 
 
 def test_evaluate_of_pretrained_weights_takes_all_of_mnist_where_it_is(invoke, monkeypatch):
@@ -301,6 +342,13 @@ def test_report_is_written(tmp_path, invoke):
     page = out.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert str(tmp_path) not in page  # a page is passed on
+    assert "figure" not in result.stdout.split("1 run,")[0]
+
+
+def test_report_tells_which_figure_it_draws(tmp_path, invoke, monkeypatch):
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    result = invoke("report", "--runs", tmp_path, "--out", tmp_path / "x.html", "--no-forecasts")
+    assert result.output.splitlines()[:2] == ["figure 14 (1 of 13)  0%", "figure 4 (2 of 13)  8%"]
 
 
 @pytest.mark.parametrize(

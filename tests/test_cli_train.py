@@ -276,6 +276,35 @@ def test_lines_tell_of_time_left(capsys, monkeypatch):
     assert re.search(r"step 5/10  loss 2.500e-01  20.0 seq/s  ETA 0:00:00\n", out)
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_counting_shows_what_is_done_on_a_narrow_terminal(width):
+    from rich.console import Console
+
+    with io.StringIO() as file:
+        console = Console(force_terminal=True, file=file, width=width, color_system=None)
+        with progress.counting(console) as tell:
+            tell(1280, 5300, "velocity 12 of 25, [128] of 500 sequences")
+        last = file.getvalue().split("\x1b[2K")[-2].splitlines()[0]
+    assert re.search(r"^velocity 12 of 25, \[128\] of 500 sequences .*  24% -:--:--$", last)
+    assert len(last) == width
+
+
+def test_counting_in_lines(capsys, monkeypatch):
+    from rich.console import Console
+
+    console = Console(force_terminal=False, width=40)
+    with progress.counting(console) as tell:
+        tell(1, 2, "too early for a line")
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    with progress.counting(console) as tell:
+        tell(5, 10, "a file of which all is known [bold]")
+        tell(1 << 20, 0, "another")
+    with progress.counting(console, even=False) as tell:
+        tell(1, 4, "figure")
+    lines = ["a file of which all is known [bold]  50%  ETA 0:00:00", "another  1,048,576"]
+    assert capsys.readouterr().out.splitlines() == [*lines, "figure  25%"]
+
+
 def test_commands_are_exported():
     assert commands.train_command in [c.callback for c in cli.app.registered_commands]
 

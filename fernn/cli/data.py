@@ -1,16 +1,14 @@
 """`fernn data fetch`, `fernn data prepare` and `fernn data show`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
 
 from fernn import data
 from fernn.cli._app import app, console, writing
 from fernn.experiments.datasets import named_as_option
+from fernn.experiments.progress import counting
 from fernn.flows import Rotation, Translation
 
 data_app = typer.Typer(help="Fetch, prepare and look at datasets.", no_args_is_help=True)
@@ -25,7 +23,7 @@ def fetch(
     out: Annotated[Path, typer.Option(help="Folder to download to.")] = Path("data"),
 ) -> None:
     """Download a dataset's official files, with checksums where there are any."""
-    with _progress() as progress:
+    with counting(console) as progress:
         folder = data.fetch(name, out, progress)
     console.print(f"{name} is in {folder}")
 
@@ -39,7 +37,7 @@ def prepare(
     """Turn official videos into one archive of small grey clips."""
     if name != "kth":
         raise typer.BadParameter(f"must be kth, got {name!r}.")
-    with _progress() as progress:
+    with counting(console) as progress:
         summary = data.prepare_kth(source, out, progress)
     console.print(str(summary), markup=False, highlight=False)
 
@@ -85,15 +83,3 @@ def _dataset(
         raise typer.BadParameter("clips need --data FILE, an archive of labelled clips.")
     archive = data.ClipArchive.load(source)
     return data.MovingClips(archive, flow, split, seed=seed), archive.classes
-
-
-@contextmanager
-def _progress() -> Iterator[data.Progress]:
-    """A progress bar as a callback: done, total (0 where unknown) and what is being done."""
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def report(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total or None, description=what)
-
-        yield report

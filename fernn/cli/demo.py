@@ -11,6 +11,7 @@ from fernn.cli._app import app, console, writing
 from fernn.cli.train import run
 from fernn.cli.verify import print_all
 from fernn.experiments import counterexample, recipes, render, results, tables
+from fernn.experiments.progress import counting
 
 ROWS = (
     "table1/translation/grnn-transported",
@@ -54,8 +55,8 @@ def demo(
     found = results.load(folder)
     console.print(render.to_rich(tables.table("1", found, scale="quick")))
     page = out / "report.html"
-    with console.status("drawing the report"):
-        report.write(page, found, sources=figures.Sources(), pretrained=shown)
+    with counting(console, even=False) as progress:
+        report.write(page, found, sources=figures.Sources(), pretrained=shown, progress=progress)
     seconds = time.perf_counter() - begun
     console.print(f"report written to {page} ({seconds:.0f} s in all)", soft_wrap=True)
     raise typer.Exit(1 if wrong else 0)

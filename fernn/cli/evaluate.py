@@ -1,6 +1,7 @@
 """`fernn evaluate`."""
 
 import json
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -17,8 +18,11 @@ from fernn.cli._app import app, console
 from fernn.experiments import datasets, results, runs
 from fernn.experiments.devices import resolved
 from fernn.experiments.evaluate import evaluate, sequence_errors
+from fernn.experiments.progress import counting
 from fernn.experiments.recipes import Recipe, from_json
 
+_AGREES = 0.02  # relative: weights rounded to float16 come closer to those that were recorded
+_APART = ("mse_per_step_long", "confusion")  # rounding grows along a forecast; accuracies tell
 _WIDTH = 120  # of the table: a narrower screen wraps it, which beats cutting numbers off
 
 
@@ -40,16 +44,19 @@ def evaluate_command(
     named = what in models.pretrained()
     model, recipe, record = _pretrained(what) if named else _kept(Path(what))
     where = resolved(device)
-    with Console(stderr=True).status(f"evaluating {escape(what)}"):  # on a terminal alone
+    with counting(Console(stderr=True)) as progress:
         if named and data is None:
             recorded = {key: record["check"][key] for key in ("mean", "sequence_mse")}
-            errors = sequence_errors(model, recipe, len(recorded["sequence_mse"]), device=where)
+            count = len(recorded["sequence_mse"])
+            errors = sequence_errors(model, recipe, count, device=where, progress=progress)
             metrics: dict[str, Any] = {"mean": fmean(errors), "sequence_mse": errors}
         else:
             recorded = record.get("metrics", {})
             archive = datasets.clips(recipe, clips)
             datasets.source(recipe, data, archive)  # raises where the test digits are not at hand
-            metrics = evaluate(model, recipe, device=where, root=data, archive=archive)
+            metrics = evaluate(
+                model, recipe, device=where, root=data, archive=archive, progress=progress
+            )
     if as_json:
         found = {"measured": metrics, "recorded": recorded}
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
@@ -59,13 +66,14 @@ def evaluate_command(
         both = (_summary(value), _summary(recorded.get(name, "–")))
         table.add_row(name.replace("_", " "), *map(escape, both))
     Console(width=max(_WIDTH, console.width)).print(table)
+    lines = [_agreement(metrics, recorded)] if recorded else []
     if named and data is None:
-        console.print(
+        lines.append(
             f"MSE of the first {len(metrics['sequence_mse'])} test sequences of the digits inside "
-            "the package; --data takes the whole test split",
-            highlight=False,
-            soft_wrap=True,
+            "the package; --data takes the whole test split"
         )
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _pretrained(name: str) -> tuple[nn.Module, Recipe, dict[str, Any]]:
@@ -93,6 +101,32 @@ def _kept(run: Path) -> tuple[nn.Module, Recipe, dict[str, Any]]:
         )
     model = models.load(run / runs.BEST).float()  # as a run evaluates it
     return model, runs.read_recipe(run), record or {}
+
+
+def _agreement(metrics: dict[str, Any], recorded: dict[str, Any]) -> str:
+    """Whether the metrics are those of the record, in one line."""
+    worst, where = 0.0, ""
+    for name in (name for name in metrics if name in recorded and name not in _APART):
+        label = name.replace("_", " ")
+        for ours, theirs in zip_longest(_leaves(metrics[name]), _leaves(recorded[name])):
+            if ours == theirs:
+                continue
+            if not isinstance(ours, float) or not isinstance(theirs, float):
+                both = f"{_summary(metrics[name])}, recorded {_summary(recorded[name])}"
+                return f"differs from its record: {label} is {both}"
+            difference = abs(ours - theirs) / max(abs(ours), abs(theirs))
+            worst, where = max((worst, where), (difference, f", in {label}"))
+    verdict = "agrees with" if worst <= _AGREES else "differs from"
+    return f"{verdict} its record: largest relative difference {worst:.2g}{where}"
+
+
+def _leaves(value: Any) -> list[Any]:
+    """What is inside lists and dictionaries, in order."""
+    if isinstance(value, dict):
+        value = [value[key] for key in sorted(value)]
+    if isinstance(value, list):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]
 
 
 def _summary(value: object) -> str:

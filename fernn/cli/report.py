@@ -8,6 +8,7 @@ import typer
 from fernn.cli._app import app, console, writing
 from fernn.experiments import lacking, render, results, runs, tables
 from fernn.experiments.devices import resolved
+from fernn.experiments.progress import counting
 
 Runs = Annotated[Path, typer.Option("--runs", help="Folder of all runs.")]
 Scale = Annotated[str | None, typer.Option(help="paper, short or quick; without it, any.")]
@@ -99,8 +100,8 @@ def report_command(
 
     found = _results(folder)
     sources = figures.Sources(data, clips, resolved(device))
-    with console.status("drawing"), writing(out):
-        absent = report.write(out, found, sources=sources, forecasts=forecasts)
+    with counting(console, even=False) as progress, writing(out):
+        absent = report.write(out, found, sources=sources, forecasts=forecasts, progress=progress)
     count = len(found.every)
     _say(
         f"{count} run{'s' * (count != 1)}, written to {out}"

@@ -1,14 +1,45 @@
-"""How a run tells of itself: bars on a terminal, plain lines in a log, silence in a library."""
+"""How work tells of itself: bars on a terminal, plain lines in a log, silence in a library."""
 
+import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column
 
+from fernn import data
+
 EVERY_SECONDS = 30.0  # between two plain lines, unless something happens
+
+
+class _Pace:
+    """When the next plain line is due, and how long the rest takes at the speed so far."""
+
+    def __init__(self, done: int = 0) -> None:
+        self._first = done
+        self._begun = self._last = time.monotonic()
+
+    def due(self) -> bool:
+        now = time.monotonic()
+        if now - self._last < EVERY_SECONDS:
+            return False
+        self._last = now
+        return True
+
+    def left(self, done: int, total: int) -> str:
+        seconds = (time.monotonic() - self._begun) / max(1, done - self._first) * (total - done)
+        return f"ETA {_clock(seconds)}"
 
 
 class Report:
@@ -43,29 +74,22 @@ class Lines(Report):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._begun = self._last = time.monotonic()
-        self._first = self._steps = 0
+        self._pace, self._steps = _Pace(), 0
 
     def begin(self, name: str, done: int, steps: int) -> None:
-        self._begun = self._last = time.monotonic()
-        self._first, self._steps = done, steps
+        self._pace, self._steps = _Pace(done), steps
         self.say(f"{name}: step {done} of {steps}")
 
     def step(self, done: int, loss: float, rate: float) -> None:
-        now = time.monotonic()
-        if now - self._last < EVERY_SECONDS:
-            return
-        self._last = now
-        left = (now - self._begun) / max(1, done - self._first) * (self._steps - done)
-        self.say(
-            f"step {done}/{self._steps}  loss {loss:.3e}  {rate:.1f} seq/s  ETA {_clock(left)}"
-        )
+        if self._pace.due():
+            left = self._pace.left(done, self._steps)
+            self.say(f"step {done}/{self._steps}  loss {loss:.3e}  {rate:.1f} seq/s  {left}")
 
     def validated(self, line: dict[str, Any], epochs: int, *, best: bool) -> None:
         self.say(_epoch(line, epochs, best))
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        _say(self._console, text)
 
 
 class Bars(Lines):
@@ -79,7 +103,7 @@ class Bars(Lines):
         super().__init__(console)
         self._task: TaskID | None = None
         self._bar = Progress(
-            BarColumn(bar_width=None, table_column=Column(ratio=1)),
+            _rest(),
             TextColumn("{task.completed}/{task.total}"),
             TextColumn("loss {task.fields[loss]}  {task.fields[rate]} seq/s"),
             TimeRemainingColumn(),
@@ -110,6 +134,58 @@ class Bars(Lines):
 def report_for(console: Console) -> Report:
     """Bars where the console is a terminal, plain lines where it is not."""
     return Bars(console) if console.is_terminal else Lines(console)
+
+
+@contextmanager
+def counting(console: Console, *, even: bool = True) -> Iterator[data.Progress]:
+    """A callback for how far work is: done, total (0 where unknown) and what is being done.
+
+    A terminal has a bar for as long as it takes, a log a line now and then. The time left is told
+    where the work is `even`, each part of the total as long as any other.
+    """
+    if not console.is_terminal:
+        yield _counted_in_lines(console, even)
+        return
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        _rest(),
+        TaskProgressColumn(),
+        *([TimeRemainingColumn()] if even else []),
+        console=console,
+        expand=True,
+        transient=True,
+        speed_estimate_period=math.inf,  # a batch may take longer than any period
+    ) as bar:
+        task = bar.add_task("", total=None)
+
+        def tell(done: int, total: int, what: str) -> None:
+            bar.update(task, completed=done, total=total or None, description=what)
+
+        yield tell
+
+
+def _counted_in_lines(console: Console, even: bool) -> data.Progress:
+    pace, known = _Pace(), 0
+
+    def tell(done: int, total: int, what: str) -> None:
+        nonlocal pace, known
+        if total != known:  # another file
+            pace, known = _Pace(done), total
+        if pace.due():
+            share = f"{done / total:.0%}" if total else f"{done:,}"
+            left = f"  {pace.left(done, total)}" if even and total else ""
+            _say(console, f"{what}  {share}{left}")
+
+    return tell
+
+
+def _rest() -> BarColumn:
+    """A bar as wide as the other columns leave it: numbers are whole on a narrow terminal."""
+    return BarColumn(bar_width=None, table_column=Column(ratio=1))
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _epoch(line: dict[str, Any], epochs: int, best: bool) -> str:

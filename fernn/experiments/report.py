@@ -7,14 +7,17 @@ or on a phone, today and in ten years.
 import html
 import io
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import count
 from pathlib import Path
 from string import Template
 
 import fernn
 from fernn._files import written_whole
+from fernn.data import Progress
+from fernn.data._files import silent
 from fernn.experiments import figures, markup, provenance, render, showcase, strips, tables
 from fernn.experiments.figures import DATASETS, Panel, Sources, extremes
 from fernn.experiments.lacking import grouped, remedy
@@ -53,13 +56,17 @@ def write(
     sources: Sources | None = None,
     forecasts: bool = True,
     pretrained: strips.Forecast | None = None,
+    progress: Progress = silent,
 ) -> list[str]:
     """Write the page; returns the tables and figures that have no results yet.
 
     `forecasts` runs the models that the runs kept, for strips and animations. `pretrained` is what
-    the weights in the package make of a sequence, shown first.
+    the weights in the package make of a sequence, shown first. `progress` hears of each picture
+    before it is drawn.
     """
-    page, absent = build(results, sources=sources, forecasts=forecasts, pretrained=pretrained)
+    page, absent = build(
+        results, sources=sources, forecasts=forecasts, pretrained=pretrained, progress=progress
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as part:
         part.write_text(page, encoding="utf-8")
@@ -72,19 +79,28 @@ def build(
     sources: Sources | None = None,
     forecasts: bool = True,
     pretrained: strips.Forecast | None = None,
+    progress: Progress = silent,
 ) -> tuple[str, list[str]]:
     """The page as text, and the tables and figures that have no results yet."""
     sources = Sources() if sources is None else sources
     named = _named(results)
     drawn, absent = _tables(results, named)
     parts, headings = [], {}
+    steps = count()
+    total = len(figures.FIGURES) + len(DATASETS) * forecasts + (pretrained is not None)
+
+    def begin(what: str) -> None:
+        done = next(steps)
+        progress(done, total, f"{what} ({done + 1} of {total})")
+
     if pretrained is not None:
+        begin("forecast by pretrained weights")
         headings["pretrained"] = "Pretrained weights"
         parts.append(markup.section("pretrained", headings["pretrained"], _pretrained(pretrained)))
     if drawn:
         headings["tables"] = "Tables"
         parts.append(markup.section("tables", "Tables", drawn))
-    pictures = _pictures(results, sources, forecasts)
+    pictures = _pictures(results, sources, forecasts, begin)
     for section in _SECTIONS:
         body = []
         for number in section.numbers:
@@ -93,7 +109,7 @@ def build(
             if not shown:
                 absent[f"Figure {number}: {figures.FIGURES[number][0]}"] = remedy(missing, named)
         if section.anchor == "forecasts" and forecasts:
-            body = [*_animations(results, sources), *body]
+            body = [*_animations(results, sources, begin), *body]
         body = [f'<div class="panels">{"".join(body)}</div>'] if body else []
         if section.anchor == "forecasts" and body:
             body += _without_weights(results)
@@ -145,12 +161,13 @@ def _tables(results: Results, named: Results) -> tuple[list[str], dict[str, str]
 
 
 def _pictures(
-    results: Results, sources: Sources, forecasts: bool
+    results: Results, sources: Sources, forecasts: bool, begin: Callable[[str], None]
 ) -> dict[str, tuple[list[str], list[str]]]:
     """By number, the panels of a figure that have something to show as HTML, and what it lacks."""
     order = [*_FORECASTS, *(number for number in figures.FIGURES if number not in _FORECASTS)]
     made = {}
     for number in order:
+        begin(f"figure {number}")
         panels = figures.panels(number, results, sources=sources)
         if number in _FORECASTS and not forecasts:  # no model runs
             panels = panels[:1] if number == "4" else []
@@ -202,9 +219,10 @@ def _picture(name: str, panel: Panel) -> str:
     return markup.picture(name, "png", buffer.getvalue(), note, width=width)
 
 
-def _animations(results: Results, sources: Sources) -> list[str]:
+def _animations(results: Results, sources: Sources, begin: Callable[[str], None]) -> list[str]:
     made = []
     for part, title in DATASETS.items():
+        begin(f"animation of {title}")
         found = extremes(part, results, None)
         if not found.runs:
             continue

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from fernn.data._show import caption
 from fernn.experiments import strips
-from fernn.experiments.evaluate import TestData
 from fernn.experiments.figures import Panel
 from fernn.experiments.recipes import from_json
+from fernn.experiments.testdata import TestData
 from fernn.models import load_pretrained, pretrained_record
 
 if TYPE_CHECKING:

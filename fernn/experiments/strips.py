@@ -18,10 +18,10 @@ from fernn import models
 from fernn._files import written_whole
 from fernn.data._show import caption
 from fernn.experiments.datasets import Source
-from fernn.experiments.evaluate import TestData
 from fernn.experiments.recipes import from_json
 from fernn.experiments.results import Result
 from fernn.experiments.runs import BEST
+from fernn.experiments.testdata import TestData
 from fernn.experiments.typeset import as_mathtext
 from fernn.flows import Flow
 

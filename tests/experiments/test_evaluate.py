@@ -8,9 +8,11 @@ from torch import nn
 
 from fernn.data import ClipArchive, FlowingMNIST
 from fernn.experiments import evaluate as evaluation
-from fernn.experiments.evaluate import TestData, at_velocity, evaluate
+from fernn.experiments import testdata
+from fernn.experiments.evaluate import at_velocity, evaluate
 from fernn.experiments.flops import flops_per_sequence
 from fernn.experiments.recipes import find, recipes
+from fernn.experiments.testdata import LONG_HORIZON, TestData
 from fernn.flows import Rotation, Translation
 
 
@@ -72,7 +74,7 @@ def test_evaluate_agrees_with_a_plain_loop(recipe):
 def test_evaluate_forecasts_further_than_training(recipe):
     metrics = evaluate(recipe.build(), recipe)
     long = metrics["mse_per_step_long"]
-    assert len(long) == evaluation.LONG_HORIZON == 70
+    assert len(long) == LONG_HORIZON == 70
     # The same sequences, so the long forecast begins as the short one.
     assert long[:2] == pytest.approx(metrics["mse_per_step"], rel=1e-5)
 
@@ -95,6 +97,34 @@ def test_evaluate_takes_a_share_of_many_sequences_for_what_is_long(recipe, monke
     assert metrics["sequences"] == {"test": 40, "long": 4, "per_velocity": 2}
 
 
+def test_evaluate_tells_how_far_it_is_in_frames(recipe, monkeypatch):
+    monkeypatch.setattr(testdata, "LEAST_BATCH", 3)
+    told = []
+    evaluate(Persistence(), recipe, progress=lambda *call: told.append(call))
+    names = ("test split", "70 frames ahead", "velocity 1 of 2", "velocity 2 of 2")
+    befores, lengths = (0, 25, 390, 415), (5, 73, 5, 5)
+    assert told == [
+        (before + done * length, 440, f"{name}, {done} of 5 sequences")
+        for name, before, length in zip(names, befores, lengths, strict=True)
+        for done in (0, 3)
+    ]
+
+
+def test_evaluate_tells_what_is_done_where_batches_did_not_fit(recipe, monkeypatch):
+    monkeypatch.setattr(testdata, "LEAST_BATCH", 4)
+    told = []
+    evaluate(Small(Persistence(), 2), recipe, progress=lambda *call: told.append(call[0]))
+    assert told[:4] == [0, 0, 10, 20]
+    assert told[1:] == sorted(told)[1:]
+
+
+def test_evaluate_of_clips_tells_how_far_it_is(archive):
+    told, recipe = [], clips_recipe()
+    evaluate(recipe.build(), recipe, archive=archive, progress=lambda *call: told.append(call))
+    names = ("test split", "V^T_0", "V^T_1")  # V^T_2 is the split itself
+    assert told == [(8 * n, 24, f"{name}, 0 of 8 sequences") for n, name in enumerate(names)]
+
+
 class Small(nn.Module):
     """A model on a device with room for a few sequences."""
 
@@ -115,8 +145,8 @@ def test_evaluate_takes_fewer_sequences_at_once_where_they_do_not_fit(most, reci
     small = Small(Persistence(), most)
     assert evaluate(small, recipe) == evaluate(Persistence(), recipe)  # to the bit
     failed = [size for size in small.sizes if size > most]
-    assert failed == [40, 32, 16, 8, 4, 2][: len(failed)]  # and is remembered
-    assert len(failed) == {1: 6, 3: 5, 20: 2}[most]
+    assert failed == [32, 16, 8, 4, 2][: len(failed)]  # and is remembered
+    assert len(failed) == {1: 5, 3: 4, 20: 1}[most]
     model = recipe.build()
     tight, roomy = evaluate(Small(model, most), recipe), evaluate(model, recipe)
     assert tight["mse_per_step_long"] == pytest.approx(roomy["mse_per_step_long"], rel=1e-5)
@@ -200,7 +230,7 @@ def test_evaluate_is_the_same_at_every_call_and_batch_size(recipe, monkeypatch):
     assert torch.equal(torch.get_rng_state(), state)
     assert model.training
     assert not any(p.grad is not None for p in model.parameters())
-    monkeypatch.setattr(evaluation, "LEAST_BATCH", 1)
+    monkeypatch.setattr(testdata, "LEAST_BATCH", 1)
     other = evaluate(model, recipe)
     assert other["test_mse"] == pytest.approx(first["test_mse"], rel=1e-6)
     json.dumps(first)

@@ -110,6 +110,19 @@ def test_report_is_whole_in_itself(written):
     assert all(f'id="{anchor}"' in text for anchor in anchors)
 
 
+@pytest.mark.parametrize(
+    ("forecasts", "last"), [(True, "animation of Rotating"), (False, "figure")]
+)
+def test_report_tells_of_every_picture_before_it_is_drawn(forecasts, last):
+    told = []
+    report.build(Results(()), forecasts=forecasts, progress=lambda *call: told.append(call))
+    total = len(report.figures.FIGURES) + 2 * forecasts
+    assert [call[:2] for call in told] == [(done, total) for done in range(total)]
+    assert told[0][2] == f"figure 14 (1 of {total})"
+    assert told[-1][2].startswith(last)
+    assert told[-1][2].endswith(f"({total} of {total})")
+
+
 def test_report_pictures_decode_and_say_what_they_are(written):
     pictures = Page(written[0].read_text(encoding="utf-8")).pictures
     kinds = []
