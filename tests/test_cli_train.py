@@ -283,26 +283,35 @@ def test_counting_shows_what_is_done_on_a_narrow_terminal(width):
     with io.StringIO() as file:
         console = Console(force_terminal=True, file=file, width=width, color_system=None)
         with progress.counting(console) as tell:
-            tell(1280, 5300, "velocity 12 of 25, [128] of 500 sequences")
+            tell(1280, 5300, "velocity 12 of 25, [b]128 of 500 sequences")
         last = file.getvalue().split("\x1b[2K")[-2].splitlines()[0]
-    assert re.search(r"^velocity 12 of 25, \[128\] of 500 sequences .*  24% -:--:--$", last)
+    assert re.search(r"^velocity 12 of 25, \[b\]128 of 500 sequences .*  24% -:--:--$", last)
     assert len(last) == width
 
 
 def test_counting_in_lines(capsys, monkeypatch):
     from rich.console import Console
 
-    console = Console(force_terminal=False, width=40)
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    console = Console(force_terminal=False, width=30)
     with progress.counting(console) as tell:
-        tell(1, 2, "too early for a line")
-    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
-    with progress.counting(console) as tell:
-        tell(5, 10, "a file of which all is known [bold]")
-        tell(1 << 20, 0, "another")
+        for then, done in ((0.0, 2), (29.0, 4), (50.0, 7), (79.0, 8), (80.0, 8)):
+            now = then
+            tell(done, 10, "a file with a long name [b]")
+        tell(0, 0, "nobody knows how much")
+        now = 200.0
+        tell(1 << 20, 0, "nobody knows how much")
     with progress.counting(console, even=False) as tell:
+        tell(0, 4, "figure")
+        now = 300.0
         tell(1, 4, "figure")
-    lines = ["a file of which all is known [bold]  50%  ETA 0:00:00", "another  1,048,576"]
-    assert capsys.readouterr().out.splitlines() == [*lines, "figure  25%"]
+    assert capsys.readouterr().out.splitlines() == [
+        "a file with a long name [b]  70%  ETA 0:00:30",
+        "a file with a long name [b]  80%  ETA 0:00:27",
+        "nobody knows how much  1,048,576",
+        "figure  25%",
+    ]
 
 
 def test_commands_are_exported():

@@ -36,7 +36,7 @@ def evaluate_command(
     device: Annotated[str, typer.Option(help="Where the model runs: auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Evaluate a model on its test split, beside what its record says.
+    """Evaluate a model on its test split, beside what its record says, and whether they agree.
 
     Pretrained weights take the whole test split with --data. Without it they take the sequences
     that their record lists one by one, made of the digits inside the package.
