@@ -342,7 +342,7 @@ def test_report_is_written(tmp_path, invoke):
     page = out.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert str(tmp_path) not in page  # a page is passed on
-    assert "figure" not in result.stdout.split("1 run,")[0]
+    assert result.output.startswith("2 runs, ")  # nothing before it, for no line was due
 
 
 def test_report_tells_which_figure_it_draws(tmp_path, invoke, monkeypatch):
