@@ -1,7 +1,6 @@
 """`fernn evaluate`."""
 
 import json
-from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -16,13 +15,12 @@ from fernn import models
 from fernn._nearest import nearest
 from fernn.cli._app import app, console
 from fernn.experiments import datasets, results, runs
+from fernn.experiments.agreement import agreement
 from fernn.experiments.devices import resolved
 from fernn.experiments.evaluate import evaluate, sequence_errors
 from fernn.experiments.progress import counting
 from fernn.experiments.recipes import Recipe, from_json
 
-_AGREES = 0.02  # relative: weights rounded to float16 come closer to those that were recorded
-_APART = ("mse_per_step_long", "confusion")  # rounding grows along a forecast; accuracies tell
 _WIDTH = 120  # of the table: a narrower screen wraps it, which beats cutting numbers off
 
 
@@ -66,7 +64,7 @@ def evaluate_command(
         both = (_summary(value), _summary(recorded.get(name, "–")))
         table.add_row(name.replace("_", " "), *map(escape, both))
     Console(width=max(_WIDTH, console.width)).print(table)
-    lines = [_agreement(metrics, recorded)] if recorded else []
+    lines = [line] if (line := agreement(metrics, recorded)) else []
     if named and data is None:
         lines.append(
             f"MSE of the first {len(metrics['sequence_mse'])} test sequences of the digits inside "
@@ -101,32 +99,6 @@ def _kept(run: Path) -> tuple[nn.Module, Recipe, dict[str, Any]]:
         )
     model = models.load(run / runs.BEST).float()  # as a run evaluates it
     return model, runs.read_recipe(run), record or {}
-
-
-def _agreement(metrics: dict[str, Any], recorded: dict[str, Any]) -> str:
-    """Whether the metrics are those of the record, in one line."""
-    worst, where = 0.0, ""
-    for name in (name for name in metrics if name in recorded and name not in _APART):
-        label = name.replace("_", " ")
-        for ours, theirs in zip_longest(_leaves(metrics[name]), _leaves(recorded[name])):
-            if ours == theirs:
-                continue
-            if not isinstance(ours, float) or not isinstance(theirs, float):
-                both = f"{_summary(metrics[name])}, recorded {_summary(recorded[name])}"
-                return f"differs from its record: {label} is {both}"
-            difference = abs(ours - theirs) / max(abs(ours), abs(theirs))
-            worst, where = max((worst, where), (difference, f", in {label}"))
-    verdict = "agrees with" if worst <= _AGREES else "differs from"
-    return f"{verdict} its record: largest relative difference {worst:.2g}{where}"
-
-
-def _leaves(value: Any) -> list[Any]:
-    """What is inside lists and dictionaries, in order."""
-    if isinstance(value, dict):
-        value = [value[key] for key in sorted(value)]
-    if isinstance(value, list):
-        return [leaf for item in value for leaf in _leaves(item)]
-    return [value]
 
 
 def _summary(value: object) -> str:

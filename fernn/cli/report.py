@@ -59,7 +59,9 @@ def figure_command(
     device: Device = "auto",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Of runs trained so: training.epochs=20, say. May be repeated."),
+        typer.Option(
+            "--set", help="Draw runs trained so, with training.epochs=20 say. May be repeated."
+        ),
     ] = None,
 ) -> None:
     """Draw one of the paper's figures from the records.

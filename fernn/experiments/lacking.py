@@ -1,7 +1,7 @@
 """What tables and figures lack, in few words, and the command that makes it."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 from fernn.experiments.recipes import recipes
@@ -10,7 +10,6 @@ from fernn.experiments.runs import BEST, RUNS
 
 ARCHIVE = "an archive of clips (--clips FILE)"
 _WEIGHTS = f"{BEST} of "
-_LISTED = 4  # recipes that a command names one by one
 
 
 def weights_of(name: str) -> str:
@@ -63,17 +62,6 @@ def lines(names: Iterable[str], results: Results, scale: str | None = None) -> l
     return [*(f"missing: {g}" for g in grouped(names)), *([f"to get it: {way}"] if way else [])]
 
 
-def otherwise(names: Iterable[str], results: Results, scale: str | None = None) -> list[str]:
-    """What was set where these recipes, or variants of them, were trained otherwise."""
-    missing = tuple(names)
-    made = dict.fromkeys(
-        alike.settings
-        for alike in results.by_settings()
-        if any(r.name.startswith(missing) and scale in (None, r.scale) for r in alike.found)
-    )
-    return [f"trained otherwise:{_sets(settings)}" for settings in made]
-
-
 def drawing(number: str, results: Results) -> str:
     """The command that draws a figure of these runs, all at one scale and with one change."""
     about = f"--scale {results.largest_scale}{_sets(results.settings)}"
@@ -95,7 +83,7 @@ def _below(option: str, folder: Path) -> str:
 
 
 def _command(names: list[str], scale: str, results: Results) -> str:
-    """The command that trains all of these recipes, or, where they are changed, each RECIPE."""
+    """The command that trains all of these recipes, or, where they are changed, one for each."""
     data = [recipes()[name].data for name in names]
     needs = f" --scale {scale}"
     if any(d.kind != "clips" for d in data) and scale != "quick":
@@ -105,17 +93,17 @@ def _command(names: list[str], scale: str, results: Results) -> str:
     needs += _below("--out", results.folder)  # where the results are looked for
     if results.settings:
         needs += _sets(results.settings)
-        each = "" if len(names) == 1 else " for each RECIPE"
-        return f"fernn train {'RECIPE' if each else names[0]}{needs}{each}"
+        return " && ".join(f"fernn train {name}{needs}" for name in names)
     return f"fernn reproduce {_briefly(names)}{needs}"
 
 
 def _briefly(names: list[str]) -> str:
-    """The first parts that recipes share, where no others lie below or they are many."""
-    parts = [name.split("/") for name in names]
-    shared = 0
-    while shared < min(map(len, parts)) and len({p[shared] for p in parts}) == 1:
-        shared += 1
-    first = "/".join(parts[0][:shared])
-    below = [name for name in recipes() if f"{name}/".startswith(f"{first}/" if first else "")]
-    return (first or "all") if len(names) > _LISTED or len(below) == len(names) else " ".join(names)
+    """The names of recipes, or the first parts of names below which there are no others."""
+    return " ".join(dict.fromkeys(_first_parts(name, frozenset(names)) for name in names))
+
+
+def _first_parts(name: str, among: Set[str]) -> str:
+    parts = name.split("/")
+    ways = ("/".join(parts[:count]) for count in range(1, len(parts)))
+    below = {way: {n for n in recipes() if n.startswith(f"{way}/")} for way in ways}
+    return next((way for way, every in below.items() if every <= among), name)

@@ -38,7 +38,10 @@ class _Pace:
         return True
 
     def left(self, done: int, total: int) -> str:
-        seconds = (time.monotonic() - self._begun) / max(1, done - self._first) * (total - done)
+        """The time left, unknown before anything is done."""
+        if done <= self._first:
+            return "ETA –"
+        seconds = (time.monotonic() - self._begun) / (done - self._first) * (total - done)
         return f"ETA {_clock(seconds)}"
 
 

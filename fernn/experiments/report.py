@@ -172,7 +172,7 @@ def _pictures(
         if number in _FORECASTS and not forecasts:  # no model runs
             panels = panels[:1] if number == "4" else []
         shown = [
-            _picture(f"Figure {number}: {panel.title}", panel) for panel in panels if panel.paint
+            _picture(f"Figure {number}: {panel.title}", panel) for panel in figures.drawn(panels)
         ]
         made[number] = shown, [name for panel in panels for name in panel.missing]
     return made
@@ -190,7 +190,7 @@ def _otherwise(numbers: Sequence[str], named: Results) -> list[str]:
 
 def _without_weights(results: Results) -> list[str]:
     """Why there is no strip and no animation, where records are all that is left of the runs."""
-    if any(result.weights for result in results.found):
+    if any(result.weights for result in results.every):
         return []
     return [
         '<p class="soft">Strips and animations are drawn from the weights of a run. These runs '

@@ -66,8 +66,9 @@ def settings_label(changes: Sequence[str], noted: list[str]) -> str:
     made = ", ".join(changes)
     if len(made) <= _LABELLED:
         return made
-    noted.append(made)
-    return f"settings {len(noted)}"
+    if made not in noted:
+        noted.append(made)
+    return f"settings {noted.index(made) + 1}"
 
 
 def settings_notes(noted: Sequence[str]) -> list[str]:

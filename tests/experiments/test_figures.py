@@ -43,7 +43,9 @@ def test_a_panel_without_results_takes_no_room_and_is_named_below_the_others(tmp
     assert figures.draw("3", found, tmp_path / "three.png") == [
         "missing: table1/translation/{fernn-v1, fernn-v2}",
         "missing: table1/rotation/{grnn, fernn-v2, fernn-v4}",
-        f"to get it: fernn reproduce table1 --scale short --data FOLDER --out {tmp_path}",
+        "to get it: fernn reproduce table1/translation/fernn-v1 table1/translation/fernn-v2 "
+        "table1/rotation/grnn table1/rotation/fernn-v2 table1/rotation/fernn-v4 "
+        f"--scale short --data FOLDER --out {tmp_path}",
     ]
     figure = draw("3", found)
     assert len(figure.get_axes()) == 1
@@ -75,10 +77,9 @@ def test_what_is_missing_is_said_once_with_its_command():
         "missing: table4/grnn",
         f"to get it: {command} --scale quick",
     ]
-    many = [name for name in recipes() if name.startswith("table1/") and "comoving" not in name]
-    assert lacking.remedy(many, nothing) == "fernn reproduce table1 --scale quick"
-    every = [name for name in recipes() if name.startswith("fig5/translation/")]
-    assert lacking.remedy(every, nothing) == "fernn reproduce fig5/translation --scale quick"
+    every = [name for name in recipes() if name.startswith(("fig5/translation/", "fig6/"))]
+    named = "fernn reproduce fig5/translation fig6 table4/grnn --scale quick"
+    assert lacking.remedy([*every, "table4/grnn"], nothing) == named
     short = lacking.remedy(["fig8/actions/v0/grnn"], nothing, "short")
     assert short == "fernn reproduce fig8/actions/v0/grnn --scale short --clips FILE"
     paper = lacking.remedy([GRNN], nothing, "paper")

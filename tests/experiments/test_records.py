@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from synthetic import ENVIRONMENT, forecast_metrics, write_run
+from synthetic import ENVIRONMENT, clip_metrics, forecast_metrics, write_run
 
-from benchmarks import drift, left, readme
+from benchmarks import drift, left, readme, runs
 from fernn.experiments import records, results
 from fernn.experiments.recipes import find, recipes
 
@@ -77,16 +77,31 @@ def test_readme_without_its_section_is_refused():
         readme.render("nothing here")
 
 
+def test_readme_shows_how_runs_were_trained(tmp_path):
+    turning = "table1/rotation/fernn-v4-comoving-transported"
+    for name in ("table1/translation/grnn", "runtime/v1", turning):
+        write_run(tmp_path, name, metrics=forecast_metrics("table1/translation/grnn"))
+    write_run(tmp_path, "table2/actions/grnn", metrics=clip_metrics("mocap_actions"))
+    quick = "table1/translation/fernn-v2"
+    write_run(tmp_path, quick, scale="quick", metrics=forecast_metrics(quick, "quick"))
+    cosine = "cosine, after 5 % of warm-up"
+    assert runs.training(results.load(tmp_path)).splitlines()[2:] == [
+        f"| clips | short | 50 | 32 | 0.0003 | {cosine} | – |",
+        f"| moving digits | short | 1, 10 | 128 | 0.001 | {cosine} | 1 |",
+        f"| turning digits | short | 10 | 32 | 0.0005 | {cosine} | 0.1 |",
+    ]
+
+
 def test_readme_shows_larger_runs(tmp_path):
     names = [f"table1/translation/{end}" for end in ("grnn", "fernn-v2-transported")]
-    assert readme.trained(results.load(tmp_path)).startswith("No run at the scales")
+    assert runs.trained(results.load(tmp_path)).startswith("No run at the scales")
     write_run(tmp_path, names[0], scale="quick", metrics=forecast_metrics(names[0], "quick"))
-    assert readme.trained(results.load(tmp_path)).startswith("No run at the scales")
+    assert runs.trained(results.load(tmp_path)).startswith("No run at the scales")
     environment = ENVIRONMENT | {"torch": "9.9", "dirty": True}
     for name, mse in zip(names, (8.1e-3, 3e-4), strict=True):
         metrics = forecast_metrics(name, mse=mse)
         write_run(tmp_path, name, metrics=metrics, environment=environment)
-    lines = readme.trained(results.load(tmp_path)).splitlines()
+    lines = runs.trained(results.load(tmp_path)).splitlines()
     assert lines[2:4] == [
         "| Translating MNIST, V^T_2 | G-RNN | 8.1e-3 ± 6e-4 | 8.10e-3 | 1.00 | short, 4 epochs "
         "| 1 of 5 | 2.0 h |",
@@ -97,17 +112,17 @@ def test_readme_shows_larger_runs(tmp_path):
     assert lines[-1] == f"<sub>bf16-mixed; {origin}</sub>"
     fewer = find("table1/translation/fernn-v1", "short").but(training={"epochs": 3})
     write_run(tmp_path, fewer.name, recipe=fewer, metrics=metrics, environment=environment)
-    shown = readme.trained(results.load(tmp_path))
+    shown = runs.trained(results.load(tmp_path))
     assert "| FERNN-V^T_1, training.epochs=3 | 5.3e-4 ± 8e-5 | 3.00e-4 | 0.57 |" in shown
     again = forecast_metrics(names[0], "paper", mse=8e-3)
     write_run(tmp_path, names[0], scale="paper", metrics=again, environment=environment)
-    shown = readme.trained(results.load(tmp_path))
+    shown = runs.trained(results.load(tmp_path))
     assert "| hardware |" not in shown
     rows = shown.splitlines()[2:6]
     assert [row.split("|")[6].split(",")[0].strip() for row in rows] == ["paper", *["short"] * 3]
     other = "table1/translation/grnn-transported"
     write_run(tmp_path, other, metrics=metrics, environment=environment, precision="tf32")
-    shown = readme.trained(results.load(tmp_path))
+    shown = runs.trained(results.load(tmp_path))
     assert "| seeds | hardware | a run |" in shown
     assert "| 1 of 5 | Invented GPU, tf32 | 2.0 h |" in shown
     assert shown.endswith(f"<sub>{origin}</sub>")
@@ -120,7 +135,7 @@ def test_readme_shows_every_table_that_has_runs(tmp_path):
         ("wrapper/convgru", forecast_metrics("wrapper/convgru")),
     ):
         write_run(tmp_path, name, metrics=metrics, environment=ENVIRONMENT | {"torch": "9.9"})
-    stand_in, bouncing, wrapper = readme.trained(results.load(tmp_path)).split("</sub>\n\n")
+    stand_in, bouncing, wrapper = runs.trained(results.load(tmp_path)).split("</sub>\n\n")
     assert stand_in.startswith("| Table 2: Moving clips that stand in for KTH, test accuracy")
     assert "| FERNN-V^T_1 | 0.5" in stand_in
     assert "paper" not in stand_in.splitlines()[0]
@@ -131,7 +146,7 @@ def test_readme_shows_every_table_that_has_runs(tmp_path):
 def test_readme_shows_a_run_whose_error_is_not_finite(tmp_path):
     name, environment = "table1/rotation/grnn", ENVIRONMENT | {"torch": "9.9"}
     write_run(tmp_path, name, metrics={"test_mse": None}, environment=environment)
-    shown = readme.trained(results.load(tmp_path))
+    shown = runs.trained(results.load(tmp_path))
     assert "| Rotating MNIST, V^R_4 | G-RNN | 4.0e-3 ± 5e-4 | not finite | – | short" in shown
 
 

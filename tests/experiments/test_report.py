@@ -18,7 +18,7 @@ from synthetic import clip_metrics, forecast_metrics, write_forecasters, write_r
 from typer.testing import CliRunner
 
 from fernn import cli
-from fernn.experiments import report, results
+from fernn.experiments import report, results, runs
 from fernn.experiments.recipes import changed, find
 from fernn.experiments.results import Results
 
@@ -160,6 +160,19 @@ def test_report_of_nothing_is_a_page(tmp_path):
     assert len(absent) > 15
 
 
+def test_weights_of_a_changed_run_are_weights(tmp_path):
+    recipe = changed(find(FERNN, "quick"), ["training.epochs=7"])
+    metrics = forecast_metrics(FERNN, "quick")
+    run = write_run(
+        tmp_path, FERNN, scale="quick", recipe=recipe, metrics=metrics, model=recipe.build()
+    )
+    page, _ = report.build(results.load(tmp_path), forecasts=False)
+    assert "records alone" not in page
+    (run / runs.BEST).unlink()
+    page, _ = report.build(results.load(tmp_path), forecasts=False)
+    assert "records alone" in page
+
+
 def test_report_of_records_alone_at_two_scales(tmp_path, monkeypatch):
     """Some rows, at `short` and at `quick`: every scale has its own table, pictures the larger."""
     rows = [GRNN, "table1/translation/fernn-v1-transported", f"{FERNN}-transported"]
@@ -178,6 +191,7 @@ def test_report_of_records_alone_at_two_scales(tmp_path, monkeypatch):
     captions = re.findall("Figure (?:3|4|13)[^<]*<.*?</figcaption>", page)
     assert len(captions) == 2  # 3 and 4 of translation: nothing of rotation was measured
     assert all("scale short" in caption for caption in captions)
+    assert "table1/rotation/{grnn, fernn-v2, fernn-v4}" in captions[0]
     assert "records alone, without best.safetensors" in page
     assert "image/gif" not in page
     assert any(line.startswith("Figure 12: ") for line in absent)

@@ -311,7 +311,14 @@ def test_long_changes_are_numbered_and_noted(tmp_path):
     for changes in long:
         recipe = changed(find(FERNN, "short"), changes.split(", "))
         write_run(tmp_path, FERNN, recipe=recipe, metrics=forecast_metrics(FERNN))
+    write_run(
+        tmp_path,
+        GRNN,
+        recipe=changed(find(GRNN, "short"), long[0].split(", ")),
+        metrics=forecast_metrics(GRNN),
+    )
     table = tables.table("1", results.load(tmp_path))
+    assert cells(table, "G-RNN, settings 1")["seeds"] == "1"  # the same note
     for place, changes in enumerate(long, start=1):
         assert cells(table, f"FERNN-V^T_2, settings {place}")["seeds"] == "1"
         assert f"settings {place}: {changes}" in table.notes

@@ -10,7 +10,7 @@ from fernn.experiments import counterexample, lacking
 from fernn.experiments.figures import _bars, _curves, _samples, _velocity
 from fernn.experiments.figures._curves import DATASETS
 from fernn.experiments.figures._models import best_scale, table_models
-from fernn.experiments.figures._panel import Panel, compose, form, save
+from fernn.experiments.figures._panel import Panel, compose, drawn, form, save
 from fernn.experiments.figures._samples import Sources, extremes
 from fernn.experiments.recipes import SCALES
 from fernn.experiments.results import Results
@@ -22,6 +22,7 @@ __all__ = [
     "Sources",
     "compose",
     "draw",
+    "drawn",
     "extremes",
     "panels",
     "save",
@@ -172,13 +173,15 @@ def draw(
     if number in COUNTEREXAMPLE:
         counterexample.draw(counterexample.counterexample(), path)
         return []
-    drawn = results.set_to(settings) if settings else results
-    made = panels(number, drawn, scale=scale, sources=sources)
+    chosen = results.set_to(settings) if settings else results
+    made = panels(number, chosen, scale=scale, sources=sources)
     at = scale or next((panel.scale for panel in made if panel.scale), results.largest_scale)
-    missing = [name for panel in made for name in panel.missing]
-    told = lacking.lines(missing, drawn, at)
-    others = tuple(r for r in results.changed if r not in drawn.found)
-    told += lacking.otherwise(missing, replace(results, changed=others), scale)
+    told = lacking.lines((name for panel in made for name in panel.missing), chosen, at)
+    if told:
+        others = tuple(r for r in results.changed if r not in chosen.found)
+        rest = replace(results, changed=others)
+        rest = rest if scale is None else rest.at(scale)
+        told += [f"trained otherwise: {way}" for way in with_settings(number, rest)]
     other = f"{number}-actions"  # on the clips that stand in for KTH
     if told and other in FIGURES and any(panel.paint for panel in panels(other, results)):
         told.append(lacking.instead("figure", other, results))

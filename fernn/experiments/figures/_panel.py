@@ -41,7 +41,7 @@ def compose(panels: Sequence[Panel], *, captions: bool = True) -> "Figure":
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    rows = _rows(_drawn(panels))
+    rows = _rows(drawn(panels))
     heights = [max(panel.size[1] for panel in row) for row in rows]
     width = max(sum(panel.size[0] for panel in row) for row in rows)
     # Pictures keep their shape, which moves labels a little after room was made for them.
@@ -70,11 +70,11 @@ def form(path: Path) -> str:
     return ending
 
 
-def _drawn(panels: Sequence[Panel]) -> list[Panel]:
+def drawn(panels: Sequence[Panel]) -> list[Panel]:
     """The panels that have something to draw; the last tells what the rest lack."""
-    drawn = [panel for panel in panels if panel.paint]
+    some = [panel for panel in panels if panel.paint]
     lost = [name for panel in panels if not panel.paint for name in panel.missing]
-    return [*drawn[:-1], replace(drawn[-1], missing=(*drawn[-1].missing, *lost))]
+    return [*some[:-1], *(replace(last, missing=(*last.missing, *lost)) for last in some[-1:])]
 
 
 def _rows(panels: Sequence[Panel]) -> list[list[Panel]]:

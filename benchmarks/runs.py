@@ -1,0 +1,170 @@
+"""What runs reached, as tables in Markdown: of Results, for the pages that `readme` writes."""
+
+from statistics import fmean
+
+from fernn.experiments import results, tables
+from fernn.experiments.numerals import duration
+from fernn.experiments.render import to_markdown
+from fernn.experiments.tabular import RATIO
+
+
+def _larger(found: results.Results) -> results.Results:
+    """Without quick runs: another, smaller task, and no answer to a number of the paper."""
+    return results.Results(
+        tuple(r for r in found.found if r.scale != "quick"),
+        changed=tuple(r for r in found.changed if r.scale != "quick"),
+    )
+
+
+def lengths(found: results.Results) -> str:
+    """The error along forecasts far beyond the ten frames of training, mean over seeds."""
+    steps, errors = (1, 10, 20, 30, 60, 70), {}
+    larger = _larger(found)
+    for run in (*larger.found, *larger.changed):
+        if run.name.startswith("table1/"):
+            label = ", ".join((f"`{run.name}`", run.scale, *run.changes))
+            errors.setdefault(label, []).append(run.metrics["mse_per_step_long"])
+    columns = ["MSE of forecast step", *map(str, steps), "60 over 10"]
+    lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(steps) + 1)]
+    for label, curves in errors.items():
+        mean = [fmean(curve[step - 1] for curve in curves) for step in steps]
+        ratio = mean[steps.index(60)] / mean[steps.index(10)]
+        cells = [label, *(f"{value:.1e}" for value in mean), f"{ratio:.1f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def controls(found: results.Results) -> str:
+    """Runs that differ in how they train alone, those with the largest error first."""
+    columns = ["rate", "batch", "gradient clipped at", "steps", "test MSE", "step 60"]
+    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    runs = [run for run in found.changed if not _longer(run)]
+    runs.sort(key=lambda run: -run.metrics["test_mse"])
+    for run in runs:
+        training, metrics = run.record["recipe"]["training"], run.metrics
+        steps = run.record["curve"][-1]["step"]
+        cells = [f"{training['learning_rate']:g}", training["batch_size"], f"{training['clip']:g}"]
+        cells += [
+            f"{steps:,}",
+            *map(number, (metrics["test_mse"], metrics["mse_per_step_long"][59])),
+        ]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
+
+
+def horizons(found: results.Results) -> str:
+    """Runs that differ in how many frames they learn to forecast alone, at the same arithmetic."""
+    steps = (1, 5, 10, 20, 30, 60)
+    columns = ["frames forecast in training", "sequences", "steps"]
+    columns += [f"step {step}" for step in steps] + ["60 over 10"]
+    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    alike = [run.record["recipe"]["training"] for run in found.changed if _longer(run)]
+    runs = [run for run in found.changed if run.record["recipe"]["training"] in alike]
+    for run in sorted(runs, key=lambda run: run.record["recipe"]["data"]["horizon"]):
+        errors, last = run.metrics["mse_per_step_long"], run.record["curve"][-1]
+        cells = [str(run.record["recipe"]["data"]["horizon"]), f"{last['sequences']:,}"]
+        cells += [f"{last['step']:,}", *(number(errors[step - 1]) for step in steps)]
+        lines.append("| " + " | ".join([*cells, f"{errors[59] / errors[9]:.1f}"]) + " |")
+    return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
+
+
+def _longer(run: results.Result) -> bool:
+    """Whether a run learned longer forecasts than its recipe asks for."""
+    return any(change.startswith("data.horizon=") for change in run.changes)
+
+
+def training(found: results.Results) -> str:
+    """How the runs of recipes as they are were trained, by what they see and by scale."""
+    keys = ("epochs", "batch_size", "learning_rate", "schedule", "warmup", "clip")
+    columns = [
+        "sequences of",
+        "scale",
+        "epochs",
+        "batch",
+        "rate",
+        "schedule",
+        "gradient clipped at",
+    ]
+    lines = ["| " + " | ".join(columns) + " |", "|---|---|--:|--:|--:|---|--:|"]
+    rows: dict[tuple[str, str], list[dict]] = {}
+    for run in _larger(found).found:
+        data = run.record["recipe"]["data"]
+        turning = "Rotation" in str(data["flow"])
+        what = (
+            "clips" if data["kind"] == "clips" else f"{'turning' if turning else 'moving'} digits"
+        )
+        rows.setdefault((what, run.scale), []).append(run.record["recipe"]["training"])
+    for (what, scale), every in sorted(rows.items()):
+        had = {key: list(dict.fromkeys(one[key] for one in every)) for key in keys}
+        warm = [f", after {100 * share:g} % of warm-up" for share in had["warmup"] if share]
+        cells = [what, scale, _each(had["epochs"]), _each(had["batch_size"])]
+        cells += [_each(had["learning_rate"]), ", ".join(had["schedule"]) + "".join(warm)]
+        lines.append("| " + " | ".join([*cells, _each(had["clip"])]) + " |")
+    return "\n".join(lines)
+
+
+def _each(values: list) -> str:
+    return ", ".join("–" if value is None else f"{value:g}" for value in sorted(values, key=str))
+
+
+def trained(found: results.Results) -> str:
+    """Every table that has runs at the scales of the paper's models."""
+    larger = _larger(found)
+    shown = [_shown(key, larger) for key in tables.KEYS if key != tables.COST]
+    return "\n\n".join(filter(None, shown)) or "No run at the scales `paper` and `short` yet."
+
+
+def _shown(key: str, larger: results.Results) -> str:
+    """One table, of the rows that have runs; nothing where there is none."""
+    made = tables.by_scale(key, larger)
+    rows = [row for table in made for row in table.rows if row.trained]
+    if not rows:
+        return ""
+    known = [column for column in ("paper", "ours", RATIO) if column in made[0].columns]
+    number = key.partition("-")[0]
+    title = f"Table {number}: {made[0].title}" if number.isdigit() else made[0].title
+    cells_of = [dict(zip(made[0].columns, row.cells, strict=True)) for row in rows]
+    machines = [f"{cell['hardware']}, {cell['precision']}" for cell in cells_of]
+    shared = len(set(machines)) == 1  # then it is said once, below
+    columns = [title, "", *known, "scale", "seeds", *([] if shared else ["hardware"]), "a run"]
+    lines = ["| " + " | ".join(columns) + " |"]
+    lines += ["|---|---|" + "--:|" * len(known) + "---|--:|" + "---|" * (not shared) + "--:|"]
+    for row, cell, machine in zip(rows, cells_of, machines, strict=True):
+        seconds = row.data["wall_seconds"]
+        cells = [row.section, cell["model"], *(cell[column] for column in known)]
+        cells += [f"{row.data['scale']}, {cell['epochs']} epochs", cell["seeds"]]
+        cells += [] if shared else [machine]
+        cells += ["–" if seconds is None else duration(seconds)]
+        lines.append("| " + " | ".join(cells) + " |")
+    names = {row.data["recipe"] for row in rows}
+    runs = [r for r in (*larger.found, *larger.changed) if r.name in names]
+    precision = [cells_of[0]["precision"]] if shared else []
+    return "\n".join([*lines, "", f"<sub>{'; '.join(precision + origins(runs))}</sub>"])
+
+
+def spent(found: results.Results) -> str:
+    """What the runs at the scales of the paper's models cost."""
+    made = tables.by_scale(tables.COST, _larger(found))
+    return "\n\n".join(to_markdown(table).strip() for table in made if table.rows)
+
+
+def origins(runs: list[results.Result]) -> list[str]:
+    """Where runs come from, those of one day and machine together."""
+    places: dict[str, dict[str, None]] = {}
+    for run in runs:
+        where, _, commit = origin(run.record["environment"]).partition(", commit ")
+        places.setdefault(where, {})[commit] = None
+    return [f"{where}, commit {', '.join(commits)}" for where, commits in places.items()]
+
+
+def number(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.1e}" if value else "0"
+
+
+def origin(there: dict) -> str:
+    """Where the numbers come from: machine, version, day and commit."""
+    machine, commit = there["gpu"] or there["cpu"], (there["commit"] or "unknown")[:7]
+    changed = " and changes" if there.get("dirty") else ""
+    return f"{machine}, torch {there['torch']}, {there['date'][:10]}, commit {commit}{changed}"
