@@ -163,6 +163,7 @@ def test_report_of_nothing_is_a_page(tmp_path):
 def test_weights_of_a_changed_run_are_weights(tmp_path):
     recipe = changed(find(FERNN, "quick"), ["training.epochs=7"])
     metrics = forecast_metrics(FERNN, "quick")
+    write_run(tmp_path, FERNN, scale="quick", metrics=metrics)  # has errors to draw
     run = write_run(
         tmp_path, FERNN, scale="quick", recipe=recipe, metrics=metrics, model=recipe.build()
     )
