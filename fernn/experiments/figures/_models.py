@@ -55,7 +55,9 @@ class Chosen:
         epochs = sorted({int(run.record.get("epochs", 0)) for run in runs})
         hardware = sorted({run.hardware for run in runs})
         counts = (_span(epochs, "epoch"), _span(seeds, "seed"))
-        about = (f"scale {self.scale}", *counts, *self.settings)
+        # Its titles are the paper's, whose velocities it has only some of.
+        smaller = ("another, smaller task",) if self.scale == "quick" else ()
+        about = (f"scale {self.scale}", *smaller, *counts, *self.settings)
         return f"{', '.join(about)}; {', '.join(hardware)}"
 
 
