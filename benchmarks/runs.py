@@ -53,14 +53,17 @@ def controls(found: results.Results) -> str:
 
 
 def horizons(found: results.Results) -> str:
-    """Runs that differ in how many frames they learn to forecast alone, at the same arithmetic."""
+    """Runs that differ in how many frames they learn to forecast, and in how many sequences."""
     steps = (1, 5, 10, 20, 30, 60)
     columns = ["frames forecast in training", "sequences", "steps"]
     columns += [f"step {step}" for step in steps] + ["60 over 10"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
     alike = [run.record["recipe"]["training"] for run in found.changed if _longer(run)]
     runs = [run for run in found.changed if run.record["recipe"]["training"] in alike]
-    for run in sorted(runs, key=lambda run: run.record["recipe"]["data"]["horizon"]):
+    runs.sort(
+        key=lambda run: (run.record["recipe"]["data"]["horizon"], -run.record["curve"][-1]["step"])
+    )
+    for run in runs:
         errors, last = run.metrics["mse_per_step_long"], run.record["curve"][-1]
         cells = [str(run.record["recipe"]["data"]["horizon"]), f"{last['sequences']:,}"]
         cells += [f"{last['step']:,}", *(number(errors[step - 1]) for step in steps)]
