@@ -19,8 +19,7 @@ def _larger(found: results.Results) -> results.Results:
 def lengths(found: results.Results) -> str:
     """The error along forecasts far beyond the ten frames of training, mean over seeds."""
     steps, errors = (1, 10, 20, 30, 60, 70), {}
-    larger = _larger(found)
-    for run in (*larger.found, *larger.changed):
+    for run in _larger(found).every:
         if run.name.startswith("table1/"):
             label = ", ".join((f"`{run.name}`", run.scale, *run.changes))
             errors.setdefault(label, []).append(run.metrics["mse_per_step_long"])
@@ -134,13 +133,14 @@ def _shown(key: str, larger: results.Results) -> str:
     lines += ["|---|---|" + "--:|" * len(known) + "---|--:|" + "---|" * (not shared) + "--:|"]
     for row, cell, machine in zip(rows, cells_of, machines, strict=True):
         seconds = row.data["wall_seconds"]
-        cells = [row.section, cell["model"], *(cell[column] for column in known)]
+        model = ", ".join((row.data["row"], *row.data["changes"]))  # long ones, too: no notes here
+        cells = [row.section, model, *(cell[column] for column in known)]
         cells += [f"{row.data['scale']}, {cell['epochs']} epochs", cell["seeds"]]
         cells += [] if shared else [machine]
         cells += ["–" if seconds is None else duration(seconds)]
         lines.append("| " + " | ".join(cells) + " |")
     names = {row.data["recipe"] for row in rows}
-    runs = [r for r in (*larger.found, *larger.changed) if r.name in names]
+    runs = [r for r in larger.every if r.name in names]
     precision = [cells_of[0]["precision"]] if shared else []
     return "\n".join([*lines, "", f"<sub>{'; '.join(precision + origins(runs))}</sub>"])
 

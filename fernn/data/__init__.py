@@ -5,7 +5,7 @@ from fernn.data._bouncing import BouncingMNIST
 from fernn.data._digits import Digits, load_digits
 from fernn.data._errors import DataError
 from fernn.data._fetch import fetch
-from fernn.data._files import Progress
+from fernn.data._files import Progress, silent
 from fernn.data._flowing import FlowingMNIST
 from fernn.data._idx import read_idx
 from fernn.data._kth import prepare_kth
@@ -31,4 +31,5 @@ __all__ = [
     "load_digits",
     "prepare_kth",
     "read_idx",
+    "silent",
 ]

@@ -10,8 +10,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fernn.data import BouncingMNIST, ClipArchive, FlowingMNIST, MovingClips, Progress, Videos
-from fernn.data._files import silent
+from fernn.data import (
+    BouncingMNIST,
+    ClipArchive,
+    FlowingMNIST,
+    MovingClips,
+    Progress,
+    Videos,
+    silent,
+)
 from fernn.experiments.datasets import Source
 from fernn.experiments.recipes import Recipe
 from fernn.experiments.testdata import LONG_HORIZON, Tell, TestData

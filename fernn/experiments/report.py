@@ -16,8 +16,7 @@ from string import Template
 
 import fernn
 from fernn._files import written_whole
-from fernn.data import Progress
-from fernn.data._files import silent
+from fernn.data import Progress, silent
 from fernn.experiments import figures, markup, provenance, render, showcase, strips, tables
 from fernn.experiments.figures import DATASETS, Panel, Sources, extremes
 from fernn.experiments.lacking import grouped, remedy

@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from fernn.experiments import search
-from fernn.experiments.recipes import SCALES, Recipe, changed, changes, from_json, recipes
+from fernn.experiments.recipes import (
+    SCALES,
+    Recipe,
+    changed,
+    changes,
+    from_json,
+    of_training,
+    recipes,
+)
 from fernn.experiments.runs import BEST, RECORD, RUNS, read_json
 from fernn.models._pretrained import pretrained, pretrained_record, weights_path
 
 KTH = "kth"
-_TRAINING = "training."
-_RATE = f"{_TRAINING}learning_rate"
+_RATE = "training.learning_rate"
 
 
 @dataclass(frozen=True)
@@ -151,7 +158,7 @@ class Results:
         known = recipes()
         for setting in settings:
             changed(next(iter(known.values())), [setting])  # refused also where there is no run
-            if not setting.strip().startswith(_TRAINING):
+            if not of_training([setting]):
                 raise ValueError(
                     "`--set` must be of training, such as training.epochs=3, for what is drawn is "
                     f"named after the recipes' models and data, got {setting!r}."
@@ -171,7 +178,7 @@ class Results:
         groups: dict[tuple[str, tuple[str, ...]], list[Result]] = {}
         for r in self.changed:
             settings = changes(_had(r), known[r.name].at(r.scale))
-            if settings and all(setting.startswith(_TRAINING) for setting in settings):
+            if settings and of_training(settings):
                 groups.setdefault((r.scale, settings), []).append(r)
         return [
             replace(self, found=tuple(runs), changed=(), settings=settings)

@@ -14,7 +14,7 @@ from fernn import _check
 from fernn._nearest import nearest
 from fernn.experiments import costs, paper
 from fernn.experiments.numerals import number_text
-from fernn.experiments.recipes import SCALES, recipes
+from fernn.experiments.recipes import SCALES, of_training, recipes
 from fernn.experiments.results import Result, Results, mean_and_spread
 from fernn.experiments.tabular import (
     MISSING,
@@ -97,11 +97,11 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
     noted: list[str] = []
     for line in _lines(number, results, stand_in, scale):
         runs = [r for r in results.named(line.recipe) if r.stand_in == stand_in]
-        rows.append(_row(line, scale, runs, without_paper))
+        rows.append(_row(line, scale, runs, without_paper, noted))
         changed = [r for r in results.changed_from(line.recipe) if r.stand_in == stand_in]
         for made in dict.fromkeys(r.changes for r in changed):
             alike = [r for r in changed if r.changes == made]
-            rows.append(_row(line.but(made, noted), scale, alike, without_paper))
+            rows.append(_row(line.but(made), scale, alike, without_paper, noted))
     columns = COLUMNS
     title = _TITLES[number]
     notes = ["mean ± standard deviation over seeds"]
@@ -169,13 +169,10 @@ class _Line:
     reported: paper.Value | None
     changes: tuple[str, ...] = ()
 
-    def but(self, changes: tuple[str, ...], noted: list[str]) -> "_Line":
+    def but(self, changes: tuple[str, ...]) -> "_Line":
         """The row of a changed recipe: of the paper's model and task only if trained otherwise."""
-        label = f"{self.label}, {settings_label(changes, noted)}"
-        alike = all(change.startswith("training.") for change in changes)
-        return replace(
-            self, label=label, reported=self.reported if alike else None, changes=changes
-        )
+        reported = self.reported if of_training(changes) else None
+        return replace(self, reported=reported, changes=changes)
 
 
 def _lines(number: str, results: Results, stand_in: bool, scale: str | None = None) -> list[_Line]:
@@ -207,8 +204,15 @@ def _lines(number: str, results: Results, stand_in: bool, scale: str | None = No
     return lines
 
 
-def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: bool) -> Row:
+def _row(
+    line: _Line,
+    scale: str | None,
+    runs: Sequence[Result],
+    without_paper: bool,
+    noted: list[str],
+) -> Row:
     value = line.reported
+    label = ", ".join(filter(None, (line.label, settings_label(line.changes, noted))))
     numbers = {r.seed: r.number(_METRICS[line.unit]) for r in runs}
     known = {seed: number for seed, number in numbers.items() if number is not None}
     mean, spread = mean_and_spread(list(known.values())) if known else (None, None)
@@ -224,7 +228,8 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
     data: dict[str, Any] = {
         "section": line.section,
         "recipe": line.recipe,
-        "model": line.label,
+        "model": label,
+        "row": line.label,
         "changes": line.changes,
         "unit": line.unit,
         "paper": None if value is None else {"mean": value.mean, "spread": value.spread},
@@ -243,7 +248,7 @@ def _row(line: _Line, scale: str | None, runs: Sequence[Result], without_paper: 
         "wall_seconds": mean_and_spread(times)[0] if times else None,
     }
     cells = [
-        line.label,
+        label,
         NONE if value is None else number_text(value.mean, value.spread, line.unit),
         (NOT_FINITE if failed else MISSING)
         if mean is None

@@ -12,7 +12,7 @@ from synthetic import ENVIRONMENT, clip_metrics, forecast_metrics, write_run
 
 from benchmarks import drift, left, readme, runs
 from fernn.experiments import records, results
-from fernn.experiments.recipes import find, recipes
+from fernn.experiments.recipes import changed, find, recipes
 
 
 def test_environment_names_commit_versions_and_hardware():
@@ -90,6 +90,16 @@ def test_readme_shows_how_runs_were_trained(tmp_path):
         f"| moving digits | short | 1, 10 | 128 | 0.001 | {cosine} | 1 |",
         f"| turning digits | short | 10 | 32 | 0.0005 | {cosine} | 0.1 |",
     ]
+
+
+def test_readme_shows_long_settings_in_full(tmp_path):
+    name, long = "table1/translation/grnn", ["options.kernel_size=5", "options.hidden_channels=4"]
+    long += ["training.epochs=3", "training.batch_size=64"]
+    recipe = changed(find(name, "short"), long)
+    write_run(tmp_path, name, recipe=recipe, metrics=forecast_metrics(name))
+    shown = runs.trained(results.load(tmp_path))
+    assert all(setting in shown for setting in long)
+    assert "settings 1" not in shown
 
 
 def test_readme_shows_larger_runs(tmp_path):

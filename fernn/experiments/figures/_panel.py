@@ -110,7 +110,7 @@ def _fill(panel: Panel, place: "FigureBase", captions: bool) -> None:
         if panel.missing
         else ""
     )
-    assert panel.paint is not None
+    assert panel.paint is not None  # `drawn` keeps no other
     panel.paint(place)
     note = as_mathtext(textwrap.fill(panel.note, wide, break_on_hyphens=False))
     foot = "\n".join(line for line in (note, lacks) if line)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from fernn.experiments.recipes import _clips, _rotation, _translation, _wrapper
 from fernn.experiments.recipes._base import SCALES, Data, Published, Recipe, Training
-from fernn.experiments.recipes._codec import changed, changes, from_json, to_json
+from fernn.experiments.recipes._codec import changed, changes, from_json, of_training, to_json
 
 __all__ = [
     "SCALES",
@@ -19,6 +19,7 @@ __all__ = [
     "changes",
     "find",
     "from_json",
+    "of_training",
     "original",
     "recipes",
     "to_json",

@@ -93,6 +93,15 @@ def changes(recipe: Recipe, since: Recipe) -> tuple[str, ...]:
     )
 
 
+def of_training(settings: Iterable[str]) -> bool:
+    """Whether settings are of training alone, so that model and data are those of the recipe.
+
+    >>> of_training(["training.epochs=3"]), of_training(["training.epochs=3", "data.horizon=5"])
+    (True, False)
+    """
+    return all(setting.strip().startswith("training.") for setting in settings)
+
+
 def _nearest(word: str, known: list[str]) -> str:
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f"Did you mean {near[0]!r}?" if near else f"The keys are {', '.join(known)}."
