@@ -96,7 +96,10 @@ def test_readme_shows_long_settings_in_full(tmp_path):
     name, long = "table1/translation/grnn", ["options.kernel_size=5", "options.hidden_channels=4"]
     long += ["training.epochs=3", "training.batch_size=64"]
     recipe = changed(find(name, "short"), long)
-    write_run(tmp_path, name, recipe=recipe, metrics=forecast_metrics(name))
+    environment = ENVIRONMENT | {"torch": "9.9"}
+    write_run(
+        tmp_path, name, recipe=recipe, metrics=forecast_metrics(name), environment=environment
+    )
     shown = runs.trained(results.load(tmp_path))
     assert all(setting in shown for setting in long)
     assert "settings 1" not in shown
