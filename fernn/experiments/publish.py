@@ -47,6 +47,7 @@ def publish(run: Path, name: str, *, folder: Path = FOLDER) -> dict[str, Any]:
         raise ValueError(
             f"`run` must have weights of at most {MOST_BYTES:,} bytes in float16, got {size:,}."
         )
+    environment = records.environment()  # before the weights change the working tree
     unrounded = sequence_errors(model, recipe, SEQUENCES)
     path = folder / f"{name}.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +64,7 @@ def publish(run: Path, name: str, *, folder: Path = FOLDER) -> dict[str, Any]:
             "sequence_mse": rounded,
             "mean": fmean(rounded),
             "mean_unrounded": fmean(unrounded),
-            "environment": records.environment(),
+            "environment": environment,
         },
     }
     records.write(path.with_suffix(".json"), record)

@@ -46,6 +46,12 @@ def test_publish_writes_what_load_pretrained_reads(run, tmp_path, tiny, monkeypa
     assert record["curve"] == runs.read_record(run)["curve"]
 
 
+def test_the_working_tree_is_looked_at_before_weights_change_it(run, tmp_path, monkeypatch):
+    folder = tmp_path / "weights"
+    monkeypatch.setattr(records, "environment", lambda: {"dirty": folder.exists()})
+    assert publish(run, NAME, folder=folder)["check"]["environment"] == {"dirty": False}
+
+
 def test_sequence_errors_are_those_of_the_first_test_sequences(tiny):
     model = tiny.build()
     two, three = (sequence_errors(model, tiny, count) for count in (2, 3))
