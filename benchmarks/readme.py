@@ -138,7 +138,10 @@ SECTIONS: dict[str, dict[str, Section]] = {
         "rates": ("benchmarks/results/data-h200.json", rates),
     },
     "results/README.md": {"results": ("results", runs.trained), "cost": ("results", runs.spent)},
-    "fernn/ops/README.md": {"goals": ("benchmarks/results/gpu.json", report.goals)},
+    "fernn/ops/README.md": {
+        "goals": ("benchmarks/results/gpu.json", report.goals),
+        "memory": ("benchmarks/results/gpu.json", report.memory),
+    },
     "docs/theory.md": {"steering": ("results/verification.json", steering)},
 }
 

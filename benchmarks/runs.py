@@ -156,7 +156,9 @@ def origins(runs: list[results.Result]) -> list[str]:
     places: dict[str, dict[str, None]] = {}
     for run in runs:
         where, _, commit = origin(run.record["environment"]).partition(", commit ")
-        places.setdefault(where, {})[commit] = None
+        begun = run.record.get("commits", [])[:-1]  # where a run went on with another commit
+        commits = [*((earlier or "unknown")[:7] for earlier in begun), commit]
+        places.setdefault(where, {}).update(dict.fromkeys(commits))
     return [f"{where}, commit {', '.join(commits)}" for where, commits in places.items()]
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn.data import Videos
-from fernn.experiments import checkpoint, runs
+from fernn.experiments import checkpoint, records, runs
 from fernn.experiments.ahead import Told, made_aside
 from fernn.experiments.board import Board
 from fernn.experiments.fabric import Fabric, of_the_first
@@ -86,7 +86,11 @@ class Loop:
         self.module: nn.Module = self.model.module
         micro = min(micro_batch or batch, self.local_batch)
         self.progress = Progress(
-            micro_batch=micro, source=source, precision=precision, device=fabric.device.type
+            micro_batch=micro,
+            source=source,
+            precision=precision,
+            device=fabric.device.type,
+            commits=[records.commit()],
         )
         self.stepper = Stepper(fabric, recipe, self.model, stepped, self.progress, report)
         self.state = State(

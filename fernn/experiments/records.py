@@ -14,19 +14,17 @@ import torch
 import fernn
 from fernn._files import written_whole
 
+_NAMED = "FERNN_COMMIT"
+
 
 def environment() -> dict[str, object]:
-    """Commit, versions and hardware of this moment.
-
-    Where a copy of the code runs without its git folder or beside an older one, as on a borrowed
-    GPU, the variable FERNN_COMMIT says which commit it is a copy of; git is not asked then.
-    """
+    """Commit, versions and hardware of this moment."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    named = os.environ.get("FERNN_COMMIT")
+    named = os.environ.get(_NAMED)
     changes = None if named else _git("status", "--porcelain", "--untracked-files=no")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": named or _git("rev-parse", "HEAD"),
+        "commit": commit(),
         "dirty": None if changes is None else bool(changes),
         "fernn": fernn.__version__,
         "python": platform.python_version(),
@@ -36,6 +34,15 @@ def environment() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "gpu": gpu,
     }
+
+
+def commit() -> str | None:
+    """The commit that this code is of.
+
+    Where a copy of the code runs without its git folder or beside an older one, as on a borrowed
+    GPU, the variable FERNN_COMMIT says which commit it is a copy of; git is not asked then.
+    """
+    return os.environ.get(_NAMED) or _git("rev-parse", "HEAD")
 
 
 def to_text(value: object, *, indent: int | None = None) -> str:

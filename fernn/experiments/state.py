@@ -23,6 +23,8 @@ class Progress:
     precision: str = "32-true"
     device: str = "cpu"
     """Where it is trained; it may be another one after a checkpoint, since weights are portable."""
+    commits: list[str | None] = field(default_factory=list)
+    """What it was trained with, in order; None where that is not known."""
     step: int = 0
     epoch: int = 0
     batch: int = 0
@@ -82,7 +84,9 @@ class State:
 
         A micro-batch that is smaller than the checkpoint's stays: this device may be a smaller one.
         """
-        plain = {**plain, "device": self.progress.device}
+        before, here = plain.get("commits", [None]), self.progress.commits
+        commits = [*before, *(commit for commit in here if commit != before[-1])]
+        plain = {**plain, "device": self.progress.device, "commits": commits}
         self.module.load_state_dict(checkpoint.part(tensors, "model/"))
         self.best = checkpoint.part(tensors, "best/")
         checkpoint.load_optimizer(self.optimizer, tensors, plain.pop("groups"))

@@ -164,6 +164,7 @@ def _finish(
         "scale": recipe.scale,
         "seed": seed,
         "environment": records.environment(),
+        "commits": progress.commits,
         "device": str(fabric.device),
         "processes": fabric.world_size,
         "data": progress.source,

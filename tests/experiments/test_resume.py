@@ -41,7 +41,7 @@ def _assert_same_end(one, other):
     assert any(name.startswith("optimizer/") for name in tensors)
     for name in tensors:
         assert torch.equal(tensors[name], others[name]), name
-    clocks = ("seconds", "train_seconds", "curve")
+    clocks = ("seconds", "train_seconds", "curve", "commits")
     assert [v for k, v in state.items() if k not in clocks] == [
         v for k, v in expected.items() if k not in clocks
     ]
@@ -230,13 +230,25 @@ def test_a_run_moves_to_a_gpu(tiny, tmp_path, whole):
     assert record["metrics"]["test_mse"] == pytest.approx(expected, rel=1e-2)
 
 
+def test_a_record_names_every_commit_that_trained_the_run(tiny, tmp_path, monkeypatch):
+    for step, commit in ((2, "a"), (4, "a"), (6, "b")):
+        monkeypatch.setenv("FERNN_COMMIT", commit)
+        _stopped(tiny, tmp_path, step)
+    monkeypatch.setenv("FERNN_COMMIT", "a")
+    record = train.train(tiny, out=tmp_path, device="cpu")
+    assert record["commits"] == ["a", "b", "a"]
+    assert record["environment"]["commit"] == "a"
+
+
 def test_a_checkpoint_from_before_precisions_were_kept_goes_on(tiny, tmp_path, whole):
     run = _stopped(tiny, tmp_path / "old", 2)
     tensors, state = _state(run)
-    old = {name: value for name, value in state.items() if name not in ("precision", "device")}
+    young = ("precision", "device", "commits")
+    old = {name: value for name, value in state.items() if name not in young}
     checkpoint.write(run / runs.CHECKPOINTS, tensors, old)
-    train.train(tiny, out=tmp_path / "old", device="cpu")
+    record = train.train(tiny, out=tmp_path / "old", device="cpu")
     _assert_same_end(run, whole)
+    assert record["commits"][0] is None  # what it was until then is not known
 
 
 def test_a_checkpoint_of_another_version_is_refused_and_stays(tiny, tmp_path):
