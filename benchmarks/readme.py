@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import left, report, runs
 from benchmarks.runs import number, origin
 from fernn._files import written_whole
-from fernn.experiments import results
+from fernn.experiments import records, results
 from fernn.experiments.numerals import duration
 from fernn.models import pretrained_record
 
@@ -34,7 +34,7 @@ def verification(record: dict) -> str:
 def pretrained(record: dict) -> str:
     """The weights in the package: what they reach, by the records beside them, and the table of
     errors that `fernn verify pretrained --record` wrote."""
-    columns = "| weights | model | trained | test MSE | step 60 | states | forecast |"
+    columns = "| weights | model | trained | test MSE | step 60 | states | forecast, V closed |"
     lines = [columns, "|---|---|---|--:|--:|--:|--:|"]
     for row in record["rows"]:
         about = pretrained_record(row["name"])
@@ -51,7 +51,7 @@ def pretrained(record: dict) -> str:
         lines.append("| " + " | ".join(cells) + " |")
     trained = {
         f"{about['precision']} on an {about['environment']['gpu']}, seed {about['seed']}, commit "
-        f"{about['environment']['commit'][:7]}"
+        + ", ".join(map(records.short, records.commits(about)))
         for about in (pretrained_record(row["name"]) for row in record["rows"])
     }
     about = f"Trained in {'; '.join(sorted(trained))}. Verified on {origin(record['environment'])}"

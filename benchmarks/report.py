@@ -163,8 +163,7 @@ def memory(record: dict) -> str:
         parts = "one part" if point["parts"] == 1 else f"{point['parts']} parts"
         cells = [f"{_rate(point):,.0f}", "–" if point is whole else f"{slower:.0%}"]
         lines.append(_line([parts, *cells, f"{point['peak_gib']:.1f} GiB"]))
-    notes = _others(record, "memory")
-    return "\n".join([*lines, *([""] if notes else []), *notes])
+    return "\n".join([*lines, "", f"{_run(origin(record, 'memory'))}."])
 
 
 def _run(record: dict) -> str:

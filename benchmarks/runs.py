@@ -1,8 +1,9 @@
 """What runs reached, as tables in Markdown: of Results, for the pages that `readme` writes."""
 
+from collections.abc import Sequence
 from statistics import fmean
 
-from fernn.experiments import results, tables
+from fernn.experiments import records, results, tables
 from fernn.experiments.numerals import duration
 from fernn.experiments.render import to_markdown
 from fernn.experiments.tabular import RATIO
@@ -21,10 +22,11 @@ def lengths(found: results.Results) -> str:
     steps, errors = (1, 10, 20, 30, 60, 70), {}
     for run in _larger(found).every:
         if run.name.startswith("table1/"):
-            label = ", ".join((f"`{run.name}`", run.scale, *run.changes))
+            how, others = _how(run.scale, run.record["epochs"], run.changes)
+            label = f"{', '.join((f'`{run.name}`', *others))} | {how}"
             errors.setdefault(label, []).append(run.metrics["mse_per_step_long"])
-    columns = ["MSE of forecast step", *map(str, steps), "60 over 10"]
-    lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(steps) + 1)]
+    columns = ["MSE of forecast step", "trained", *map(str, steps), "60 over 10"]
+    lines = ["| " + " | ".join(columns) + " |", "|---|---|" + "--:|" * (len(steps) + 1)]
     for label, curves in errors.items():
         mean = [fmean(curve[step - 1] for curve in curves) for step in steps]
         ratio = mean[steps.index(60)] / mean[steps.index(10)]
@@ -33,20 +35,36 @@ def lengths(found: results.Results) -> str:
     return "\n".join(lines)
 
 
+def _how(scale: str, epochs: object, changes: Sequence[str]) -> tuple[str, list[str]]:
+    """How a run was trained, in words, and what was changed in it beside that.
+
+    >>> _how("short", 20, ["data.horizon=20", "training.epochs=20", "training.clip=None"])
+    ('short, 20 epochs, no clip', ['data.horizon=20'])
+    """
+    words, others = [scale, f"{epochs} epochs"], []
+    for change in changes:
+        name, _, value = change.partition("=")
+        place, _, field = name.partition(".")
+        field = field.replace("_", " ")
+        if place != "training":
+            others.append(change)
+        elif field != "epochs":
+            words.append(f"no {field}" if value == "None" else f"{field} {value}")
+    return ", ".join(words), others
+
+
 def controls(found: results.Results) -> str:
     """Runs that differ in how they train alone, those with the largest error first."""
-    columns = ["rate", "batch", "gradient clipped at", "steps", "test MSE", "step 60"]
+    columns = ["rate", "batch", "gradient clipped at", "steps", "validation", "test", "step 60"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
     runs = [run for run in found.changed if not _longer(run)]
-    runs.sort(key=lambda run: -run.metrics["test_mse"])
+    runs.sort(key=lambda run: -run.record["val_loss"])
     for run in runs:
         training, metrics = run.record["recipe"]["training"], run.metrics
         steps = run.record["curve"][-1]["step"]
         cells = [f"{training['learning_rate']:g}", training["batch_size"], f"{training['clip']:g}"]
-        cells += [
-            f"{steps:,}",
-            *map(number, (metrics["test_mse"], metrics["mse_per_step_long"][59])),
-        ]
+        errors = run.record["val_loss"], metrics["test_mse"], metrics["mse_per_step_long"][59]
+        cells += [f"{steps:,}", *map(number, errors)]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
 
@@ -98,7 +116,7 @@ def training(found: results.Results) -> str:
         rows.setdefault((what, run.scale), []).append(run.record["recipe"]["training"])
     for (what, scale), every in sorted(rows.items()):
         had = {key: list(dict.fromkeys(one[key] for one in every)) for key in keys}
-        warm = [f", after {100 * share:g} % of warm-up" for share in had["warmup"] if share]
+        warm = [f", with {100 * share:g} % of warm-up" for share in had["warmup"] if share]
         cells = [what, scale, _each(had["epochs"]), _each(had["batch_size"])]
         cells += [_each(had["learning_rate"]), ", ".join(had["schedule"]) + "".join(warm)]
         lines.append("| " + " | ".join([*cells, _each(had["clip"])]) + " |")
@@ -128,14 +146,14 @@ def _shown(key: str, larger: results.Results) -> str:
     cells_of = [dict(zip(made[0].columns, row.cells, strict=True)) for row in rows]
     machines = [f"{cell['hardware']}, {cell['precision']}" for cell in cells_of]
     shared = len(set(machines)) == 1  # then it is said once, below
-    columns = [title, "", *known, "scale", "seeds", *([] if shared else ["hardware"]), "a run"]
+    columns = [title, "", *known, "trained", "seeds", *([] if shared else ["hardware"]), "a run"]
     lines = ["| " + " | ".join(columns) + " |"]
     lines += ["|---|---|" + "--:|" * len(known) + "---|--:|" + "---|" * (not shared) + "--:|"]
     for row, cell, machine in zip(rows, cells_of, machines, strict=True):
         seconds = row.data["wall_seconds"]
-        model = ", ".join((row.data["row"], *row.data["changes"]))  # long ones, too: no notes here
-        cells = [row.section, model, *(cell[column] for column in known)]
-        cells += [f"{row.data['scale']}, {cell['epochs']} epochs", cell["seeds"]]
+        how, others = _how(row.data["scale"], cell["epochs"], row.data["changes"])
+        model = ", ".join((row.data["row"], *others))  # long ones, too: there are no notes here
+        cells = [row.section, model, *(cell[column] for column in known), how, cell["seeds"]]
         cells += [] if shared else [machine]
         cells += ["–" if seconds is None else duration(seconds)]
         lines.append("| " + " | ".join(cells) + " |")
@@ -155,9 +173,8 @@ def origins(runs: list[results.Result]) -> list[str]:
     """Where runs come from, those of one day and machine together."""
     places: dict[str, dict[str, None]] = {}
     for run in runs:
-        where, _, commit = origin(run.record["environment"]).partition(", commit ")
-        begun = run.record.get("commits", [])[:-1]  # where a run went on with another commit
-        commits = [*((earlier or "unknown")[:7] for earlier in begun), commit]
+        where = origin(run.record["environment"]).partition(", commit ")[0]
+        commits = map(records.short, records.commits(run.record))
         places.setdefault(where, {}).update(dict.fromkeys(commits))
     return [f"{where}, commit {', '.join(commits)}" for where, commits in places.items()]
 
@@ -170,6 +187,5 @@ def number(value: object) -> str:
 
 def origin(there: dict) -> str:
     """Where the numbers come from: machine, version, day and commit."""
-    machine, commit = there["gpu"] or there["cpu"], (there["commit"] or "unknown")[:7]
-    changed = " and changes" if there.get("dirty") else ""
-    return f"{machine}, torch {there['torch']}, {there['date'][:10]}, commit {commit}{changed}"
+    machine, commit = there["gpu"] or there["cpu"], records.short(records.commit(there))
+    return f"{machine}, torch {there['torch']}, {there['date'][:10]}, commit {commit}"

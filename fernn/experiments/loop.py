@@ -51,13 +51,14 @@ class Loop:
         val: Videos,
         source: str,
         precision: str,
+        environment: dict[str, Any],
         report: Report,
         micro_batch: int | None,
         save_minutes: float,
         stop: Callable[[], bool],
     ) -> None:
         self.fabric, self.recipe, self.folder, self.report = fabric, recipe, folder, report
-        self.train, self.val, self.stop = train, val, stop
+        self.train, self.val, self.stop, self.environment = train, val, stop, environment
         world, batch = fabric.world_size, recipe.training.batch_size
         if batch % world:
             raise ValueError(
@@ -90,7 +91,7 @@ class Loop:
             source=source,
             precision=precision,
             device=fabric.device.type,
-            commits=[records.commit()],
+            commits=[records.commit(environment)],
         )
         self.stepper = Stepper(fabric, recipe, self.model, stepped, self.progress, report)
         self.state = State(

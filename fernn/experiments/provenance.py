@@ -5,7 +5,7 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import fernn
-from fernn.experiments import markup
+from fernn.experiments import markup, records
 from fernn.experiments.recipes import SCALES
 from fernn.experiments.results import Result, Results
 from fernn.experiments.typeset import as_html
@@ -44,8 +44,8 @@ def environment(results: Results) -> list[str]:
     seen: Counter[tuple[str, ...]] = Counter()
     for result in results.every:
         about = result.record.get("environment") or {}
-        values = [str(about.get(key) or "–") for key in keys]
-        values[0] = values[0][:12] + (" and changes" if about.get("dirty") else "")
+        commits = ", ".join(map(records.short, records.commits(result.record)))
+        values = [commits, *(str(about.get(key) or "–") for key in keys[1:])]
         seen[tuple(values)] += 1
     rows = [(*values, str(count)) for values, count in seen.most_common()]
     runs = [

@@ -32,7 +32,7 @@ def publish(run: Path, name: str, *, folder: Path = FOLDER) -> dict[str, Any]:
     result = results.load_one(run)
     if result.number("test_mse") is None:
         raise ValueError(f"`run` must be a forecaster with a finite test MSE, got {str(run)!r}.")
-    if not result.record["environment"]["commit"] or result.record["environment"]["dirty"]:
+    if not records.known(result.record):
         raise ValueError(f"`run` must be of a commit without changes, got {str(run)!r}.")
     recipe = from_json(result.record["recipe"])
     kept = sha256(run / runs.BEST)

@@ -8,23 +8,28 @@ import subprocess
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import fernn
 from fernn._files import written_whole
 
-_NAMED = "FERNN_COMMIT"
+_UNKNOWN = "unknown"
 
 
 def environment() -> dict[str, object]:
-    """Commit, versions and hardware of this moment."""
+    """Commit, versions and hardware of this moment.
+
+    Where a copy of the code runs without its git folder or beside an older one, as on a borrowed
+    GPU, the variable FERNN_COMMIT says which commit it is a copy of; git is not asked then.
+    """
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    named = os.environ.get(_NAMED)
+    named = os.environ.get("FERNN_COMMIT")
     changes = None if named else _git("status", "--porcelain", "--untracked-files=no")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(),
+        "commit": named or _git("rev-parse", "HEAD"),
         "dirty": None if changes is None else bool(changes),
         "fernn": fernn.__version__,
         "python": platform.python_version(),
@@ -36,13 +41,32 @@ def environment() -> dict[str, object]:
     }
 
 
-def commit() -> str | None:
-    """The commit that this code is of.
+def commit(environment: dict[str, Any]) -> str:
+    """The commit of an environment, with a plus where it was changed.
 
-    Where a copy of the code runs without its git folder or beside an older one, as on a borrowed
-    GPU, the variable FERNN_COMMIT says which commit it is a copy of; git is not asked then.
+    >>> commit({"commit": "4a5b", "dirty": True}), commit({})
+    ('4a5b+', 'unknown')
     """
-    return os.environ.get(_NAMED) or _git("rev-parse", "HEAD")
+    return (environment.get("commit") or _UNKNOWN) + "+" * bool(environment.get("dirty"))
+
+
+def commits(record: dict[str, Any]) -> list[str]:
+    """All that a record is of, oldest first: a run may go on with another commit."""
+    return record.get("commits") or [commit(record.get("environment") or {})]
+
+
+def known(record: dict[str, Any]) -> bool:
+    """Whether all that a record is of can be had again: commits without changes."""
+    return not any(name == _UNKNOWN or name.endswith("+") for name in commits(record))
+
+
+def short(name: str) -> str:
+    """A commit for a reader.
+
+    >>> short("0123456789abcdef+")
+    '0123456 and changes'
+    """
+    return name.rstrip("+")[:7] + " and changes" * name.endswith("+")
 
 
 def to_text(value: object, *, indent: int | None = None) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from fernn.experiments import checkpoint
+from fernn.experiments import checkpoint, records
 
 
 @dataclass
@@ -23,8 +23,8 @@ class Progress:
     precision: str = "32-true"
     device: str = "cpu"
     """Where it is trained; it may be another one after a checkpoint, since weights are portable."""
-    commits: list[str | None] = field(default_factory=list)
-    """What it was trained with, in order; None where that is not known."""
+    commits: list[str] = field(default_factory=list)
+    """What it was trained with, as `records.commit` writes them, in order."""
     step: int = 0
     epoch: int = 0
     batch: int = 0
@@ -84,8 +84,8 @@ class State:
 
         A micro-batch that is smaller than the checkpoint's stays: this device may be a smaller one.
         """
-        before, here = plain.get("commits", [None]), self.progress.commits
-        commits = [*before, *(commit for commit in here if commit != before[-1])]
+        earlier = plain.get("commits", [records.commit({})])  # old checkpoints do not say
+        commits = [*earlier, *(c for c in self.progress.commits if [c] != earlier[-1:])]
         plain = {**plain, "device": self.progress.device, "commits": commits}
         self.module.load_state_dict(checkpoint.part(tensors, "model/"))
         self.best = checkpoint.part(tensors, "best/")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
     from PIL.Image import Image
 
-ERROR_COLOURS = "bwr"  # blue where the forecast is too dark, red where it is too bright
+ERROR_COLOURS, ERROR = "bwr", "error, blue −1, red +1"  # blue: the forecast is too dark
 ACROSS = 8  # frames side by side in a strip
 BEFORE = 2  # observed frames that a strip begins with
 _ZOOM, _GAP, _LINE = 4, 8, 15  # pixels of an animation
@@ -136,7 +136,7 @@ def strip(
         error = predicted - shown.truth
         rows.append((label, [*empty, *predicted[steps]], False))
         if errors:
-            rows.append(("error", [*empty, *error[steps]], True))
+            rows.append((ERROR, [*empty, *error[steps]], True))
     times = [f"{time}" for time in range(1 - before, 1)] + [f"+{step + 1}" for step in steps]
     count, wide = bands(len(times))
     parts = figure.subfigures(count, 1, squeeze=False)[:, 0] if count > 1 else [figure]
@@ -230,7 +230,8 @@ def _stills(shown: Forecast) -> list["Image"]:
             image.paste(_zoomed(seen.clamp(0, 1).numpy() * (_GREYS - 1)), (left, top))
             below = top + height + _GAP
             if column == 0:
-                draw.text((left, below), "error", fill=_grey(0.45), font=font)
+                words = ERROR.split(", ")
+                draw.text((left, below), "\n".join(words), fill=_grey(0.45), font=font)
             elif step >= 0:
                 error = (seen - truth).clamp(-1, 1).numpy()
                 image.paste(_zoomed(_GREYS + (error + 1) / 2 * (255 - _GREYS)), (left, below))

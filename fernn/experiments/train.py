@@ -86,6 +86,7 @@ def train(
     does a gradient that overflows float16 where the loss is not scaled up any more.
     """
     report = Report() if report is None else report
+    environment = records.environment()  # the code may change while it runs
     archive = datasets.clips(recipe, clips)
     source = datasets.source(recipe, root, archive)
     fabric = _fabric(device, devices, nodes, precision, micro_batch)
@@ -127,6 +128,7 @@ def train(
                 val=val_videos,
                 source=source,
                 precision=precision,
+                environment=environment,
                 report=report,
                 micro_batch=micro_batch,
                 save_minutes=save_minutes,
@@ -163,7 +165,7 @@ def _finish(
         "name": recipe.name,
         "scale": recipe.scale,
         "seed": seed,
-        "environment": records.environment(),
+        "environment": loop.environment,
         "commits": progress.commits,
         "device": str(fabric.device),
         "processes": fabric.world_size,

@@ -33,9 +33,13 @@ def test_the_table_has_rate_and_memory_of_each_part() -> None:
         {"parts": 1, "batch": 128, "sequences_per_second": 1600.0, "peak_gib": 15.5},
         {"parts": 2, "batch": 128, "sequences_per_second": 1520.0, "peak_gib": 8.04},
     ]
-    lines = report.memory({"memory": {"row": "FERNN-V^T_2", "points": points}}).splitlines()
+    environment = {"commit": "0" * 40, "dirty": False, "date": "2000-01-01", "torch": "9.9"}
+    run = {"environment": environment, "gpu": "A", "cudnn": 1, "matmul_flops_per_second": 1e12}
+    lines = report.memory(run | {"memory": {"row": "FERNN-V^T_2", "points": points}}).splitlines()
     assert lines[0].startswith("| FERNN-V^T_2, a batch of 128 in |")
     assert lines[2:] == [
         "| one part | 1,600 | – | 15.5 GiB |",
         "| 2 parts | 1,520 | 5% | 8.0 GiB |",
+        "",
+        "A, 2000-01-01, torch 9.9, cuDNN 1, commit 000000000000; bfloat16 8192³ product 1 TFLOP/s.",
     ]

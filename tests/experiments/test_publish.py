@@ -83,6 +83,8 @@ def test_publish_refuses_runs_that_nobody_could_repeat(tmp_path, tiny):
         (
             {"environment": ENVIRONMENT | {"dirty": True}},
             {"environment": ENVIRONMENT | {"commit": None}},
+            {"commits": ["unknown", "0" * 40]},
+            {"commits": ["0" * 40 + "+", "0" * 40]},
         )
     ):
         metrics = forecast_metrics(tiny.name, "quick")
@@ -102,7 +104,8 @@ def test_publish_refuses_runs_that_nobody_could_repeat(tmp_path, tiny):
 def test_publish_refuses_weights_that_its_record_is_not_of(tmp_path, tiny):
     record = train.train(tiny, out=tmp_path, device="cpu")
     folder = runs.folder(tmp_path, tiny, 0)
-    records.write(folder / runs.RECORD, record | {"environment": ENVIRONMENT})
+    clean = {"environment": ENVIRONMENT, "commits": [ENVIRONMENT["commit"]]}
+    records.write(folder / runs.RECORD, record | clean)
     publish(folder, NAME, folder=tmp_path / "weights")
     fernn.save(tiny.build(), folder / runs.BEST)
     with pytest.raises(ValueError, match="must hold the weights that its record is of"):

@@ -62,7 +62,7 @@ def test_records_name_commits_of_this_history():
     assert len(files) >= 40
     for file in files:
         text = file.read_text(encoding="utf-8")
-        named = re.findall(r'"commit": "(\w+)"', text) + re.findall(r'"([0-9a-f]{40})"', text)
+        named = re.findall(r'"commit": "(\w+)"', text) + re.findall(r'"([0-9a-f]{40})\+?"', text)
         for commit in named:
             assert any(other.startswith(commit) for other in known), (file, commit)
 
@@ -86,7 +86,7 @@ def test_readme_shows_how_runs_were_trained(tmp_path):
     write_run(tmp_path, "table2/actions/grnn", metrics=clip_metrics("mocap_actions"))
     quick = "table1/translation/fernn-v2"
     write_run(tmp_path, quick, scale="quick", metrics=forecast_metrics(quick, "quick"))
-    cosine = "cosine, after 5 % of warm-up"
+    cosine = "cosine, with 5 % of warm-up"
     assert runs.training(results.load(tmp_path)).splitlines()[2:] == [
         f"| clips | short | 50 | 32 | 0.0003 | {cosine} | – |",
         f"| moving digits | short | 1, 10 | 128 | 0.001 | {cosine} | 1 |",
@@ -103,16 +103,17 @@ def test_readme_shows_long_settings_in_full(tmp_path):
         tmp_path, name, recipe=recipe, metrics=forecast_metrics(name), environment=environment
     )
     shown = runs.trained(results.load(tmp_path))
-    assert all(setting in shown for setting in long)
+    assert f"| G-RNN, {', '.join(reversed(long[:2]))} | – " in shown  # not the paper's model
+    assert "| short, 4 epochs, batch size 64 |" in shown
     assert "settings 1" not in shown
 
 
 def test_readme_names_every_commit_of_a_run():
     old = {"environment": ENVIRONMENT | {"torch": "9.9"}}
-    new = old | {"commits": ["a" * 40, None, "0" * 40]}
+    new = old | {"commits": ["a" * 40 + "+", "unknown", "b" * 40]}
     (before, after) = (runs.origins([results.Result(Path(), about)]) for about in (old, new))
     assert before[0].endswith("2000-01-01, commit 0000000")
-    assert after == [before[0].replace("commit", "commit aaaaaaa, unknown,")]
+    assert after == [before[0].replace("0000000", "aaaaaaa and changes, unknown, bbbbbbb")]
 
 
 def test_readme_shows_larger_runs(tmp_path):
@@ -136,7 +137,7 @@ def test_readme_shows_larger_runs(tmp_path):
     fewer = find("table1/translation/fernn-v1", "short").but(training={"epochs": 3})
     write_run(tmp_path, fewer.name, recipe=fewer, metrics=metrics, environment=environment)
     shown = runs.trained(results.load(tmp_path))
-    assert "| FERNN-V^T_1, training.epochs=3 | 5.3e-4 ± 8e-5 | 3.00e-4 | 0.57 |" in shown
+    assert "| FERNN-V^T_1 | 5.3e-4 ± 8e-5 | 3.00e-4 | 0.57 | short, 4 epochs |" in shown
     again = forecast_metrics(names[0], "paper", mse=8e-3)
     write_run(tmp_path, names[0], scale="paper", metrics=again, environment=environment)
     shown = runs.trained(results.load(tmp_path))
@@ -247,7 +248,8 @@ def test_drift_has_every_form_and_step(monkeypatch):
     assert anew == pytest.approx(float32, rel=1e-4)  # within the first piece
     assert float32[0] == pytest.approx(fed[0], rel=1e-4)  # no forecast has been fed back yet
     assert float32[2] != pytest.approx(fed[2], rel=1e-4)
-    assert 0 < abs(rounded[0] - float32[0]) < 2**-16  # pixels near 1 are rounded by up to 2⁻⁹
+    apart = abs(rounded[0] ** 0.5 - float32[0] ** 0.5)
+    assert 0 < apart < 2**-10  # bright pixels are rounded by up to 2⁻⁹
 
 
 def test_readme_names_the_frame_of_weights_that_are_not_as_published():

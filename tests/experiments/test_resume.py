@@ -240,6 +240,15 @@ def test_a_record_names_every_commit_that_trained_the_run(tiny, tmp_path, monkey
     assert record["environment"]["commit"] == "a"
 
 
+def test_a_record_is_of_the_commit_that_trained_not_of_one_made_meanwhile(
+    tiny, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("FERNN_COMMIT", "a")
+    told = At(3, lambda: monkeypatch.setenv("FERNN_COMMIT", "b"))
+    record = train.train(tiny, out=tmp_path, device="cpu", report=told)
+    assert record["commits"] == [record["environment"]["commit"]] == ["a"]
+
+
 def test_a_checkpoint_from_before_precisions_were_kept_goes_on(tiny, tmp_path, whole):
     run = _stopped(tiny, tmp_path / "old", 2)
     tensors, state = _state(run)
@@ -248,7 +257,7 @@ def test_a_checkpoint_from_before_precisions_were_kept_goes_on(tiny, tmp_path, w
     checkpoint.write(run / runs.CHECKPOINTS, tensors, old)
     record = train.train(tiny, out=tmp_path / "old", device="cpu")
     _assert_same_end(run, whole)
-    assert record["commits"][0] is None  # what it was until then is not known
+    assert record["commits"][0] == "unknown"
 
 
 def test_a_checkpoint_of_another_version_is_refused_and_stays(tiny, tmp_path):

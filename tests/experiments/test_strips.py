@@ -31,7 +31,7 @@ def test_strips_are_drawn_from_kept_weights(number, forecasters, tmp_path):
     figures.draw(number, forecasters, tmp_path / "strip.png")
     shown = texts(draw(number, forecasters))
     assert "truth" in shown
-    assert ("error" in shown) == (number != "14")
+    assert ("error\nblue −1\nred +1" in shown) == (number != "14")
     assert "FERNN-$V^T_2$" in shown
 
 
@@ -72,7 +72,7 @@ def test_labels_fit_beside_their_frames(forecasters):
     figure = Figure(figsize=(3, 3), layout="constrained")
     strips.strip(figure, shown, [0])
     words = [axes.get_ylabel() for axes in figure.get_axes()]
-    assert words == ["truth", "FERNN-$V^R_4$\ncomoving\ntransported", "error"]
+    assert words == ["truth", "FERNN-$V^R_4$\ncomoving\ntransported", "error\nblue −1\nred +1"]
 
 
 def test_strip_has_both_readouts_of_the_fernn(tmp_path):
