@@ -43,7 +43,7 @@ def demo(
     names = track(showcase.PAIR, "forecasting", console=console, transient=True)
     shown = showcase.forecast(names)
     panel = showcase.panel(shown)
-    figures.save(figures.compose([panel]), out / "forecast.png")
+    showcase.draw(shown, out / "forecast.png")
     strips.animation(shown, out / "forecast.gif")
     drawn = f"{panel.title} by pretrained models, drawn to {out / 'forecast.gif'} and .png"
     console.print(drawn, soft_wrap=True)

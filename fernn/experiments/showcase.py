@@ -1,13 +1,14 @@
 """Pretrained models side by side: sixty frames from ten, six times as far as in training."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fernn.data._show import caption
-from fernn.experiments import strips
+from fernn.experiments import figures, strips
 from fernn.experiments.figures import Panel
 from fernn.experiments.recipes import from_json
 from fernn.experiments.testdata import TestData
@@ -49,6 +50,16 @@ def panel(shown: strips.Forecast) -> Panel:
     size = (1.5 + _CELL * (len(steps) + 2), 0.8 + _CELL * rows)
     title = f"{len(shown.truth)} frames forecast from {len(shown.observed)}"
     return Panel(title, paint, note=errors(shown), size=size)
+
+
+def draw(shown: strips.Forecast, path: Path) -> None:
+    """Write the panel as a picture that knows the weights it is of."""
+    figures.save(figures.compose([panel(shown)]), path, about=weights())
+
+
+def weights(names: Iterable[str] = PAIR) -> str:
+    """Which weights a picture of these models is of."""
+    return ", ".join(f"{name} {pretrained_record(name)['weights']['sha256']}" for name in names)
 
 
 def errors(shown: strips.Forecast) -> str:

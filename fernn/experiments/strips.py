@@ -230,7 +230,7 @@ def _stills(shown: Forecast) -> list["Image"]:
             image.paste(_zoomed(seen.clamp(0, 1).numpy() * (_GREYS - 1)), (left, top))
             below = top + height + _GAP
             if column == 0:
-                words = ERROR.split(", ")
+                words = ERROR.replace("−", "-").split(", ")  # as far as this font goes
                 draw.text((left, below), "\n".join(words), fill=_grey(0.45), font=font)
             elif step >= 0:
                 error = (seen - truth).clamp(-1, 1).numpy()

@@ -1,6 +1,9 @@
 """The forecasts of pretrained models that the demo shows."""
 
+from pathlib import Path
+
 import torch
+from PIL import Image
 
 from fernn.data import FlowingMNIST
 from fernn.experiments import showcase
@@ -17,6 +20,12 @@ def test_forecast_is_of_the_first_test_sequence():
     with torch.no_grad():
         expected = load_pretrained("translating-mnist/fernn-v2")(frames[:, :10], 3)[0, :, 0]
     torch.testing.assert_close(shown.models["FERNN-V^T_2"], expected)
+
+
+def test_the_picture_in_the_readme_is_of_the_weights_in_the_package():
+    picture = Path(__file__).parents[2] / "docs" / "forecast.png"
+    with Image.open(picture) as image:
+        assert image.text["Description"] == showcase.weights()
 
 
 def test_panel_names_the_error_of_each_model():
