@@ -124,12 +124,10 @@ Section = tuple[str, Callable[..., str]]
 SECTIONS: dict[str, dict[str, Section]] = {
     "README.md": {
         "verification": ("results/verification.json", verification),
+        "best": ("results", runs.best),
         "training": ("results", runs.training),
         "results": ("results", runs.trained),
-        "controls": ("results/controls", runs.controls),
         "lengths": ("results", runs.lengths),
-        "horizons": ("results/controls", runs.horizons),
-        "drift": ("benchmarks/results/drift.json", drift),
         "left": ("benchmarks/results/left.json", left.table),
         "pretrained": ("results/pretrained-verification.json", pretrained),
         "speed": ("benchmarks/results/gpu.json", report.table),
@@ -137,7 +135,12 @@ SECTIONS: dict[str, dict[str, Section]] = {
         "cpu": ("benchmarks/results/cpu.json", cpu),
         "rates": ("benchmarks/results/data-h200.json", rates),
     },
-    "results/README.md": {"results": ("results", runs.trained), "cost": ("results", runs.spent)},
+    "docs/training.md": {
+        "controls": ("results/controls", runs.controls),
+        "drift": ("benchmarks/results/drift.json", drift),
+        "horizons": ("results/controls", runs.horizons),
+    },
+    "results/README.md": {"cost": ("results", runs.spent)},
     "fernn/ops/README.md": {
         "goals": ("benchmarks/results/gpu.json", report.goals),
         "memory": ("benchmarks/results/gpu.json", report.memory),
