@@ -59,12 +59,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with MNIST's files")
     root = parser.parse_args().data
+    errors, environment = {}, records.environment()
+    for place, name in enumerate(NAMES, start=1):
+        print(f"{place} of {len(NAMES)}: {name}, some minutes", flush=True)
+        errors[name] = run(name, root)
     record: dict[str, object] = {
-        "environment": records.environment(),
+        "environment": environment,
         "sequences": SEQUENCES,
         "digits": "MNIST" if root else "the digits inside the package",
+        "weights": {name: pretrained_record(name)["weights"]["sha256"] for name in NAMES},
+        "errors": errors,
     }
-    record["errors"] = {name: run(name, root) for name in NAMES}
     records.write(DRIFT, record)
 
 

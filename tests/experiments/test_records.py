@@ -13,6 +13,7 @@ from synthetic import ENVIRONMENT, clip_metrics, forecast_metrics, write_run
 from benchmarks import drift, left, readme, runs
 from fernn.experiments import records, results
 from fernn.experiments.recipes import changed, find, recipes
+from fernn.models import pretrained_record
 
 
 def test_environment_names_commit_versions_and_hardware():
@@ -242,6 +243,11 @@ def test_left_takes_the_fastest_run_of_a_kind_that_the_benchmark_does_not_time()
     )
     on_a_cpu = [results.Result(r.folder, r.record | {"device": "cpu"}) for r in runs]
     assert left.rates_of_runs(results.Results(tuple(on_a_cpu))) == {}
+
+
+def test_drift_is_of_the_weights_in_the_package():
+    kept = json.loads(drift.DRIFT.read_text(encoding="utf-8"))["weights"]
+    assert kept == {name: pretrained_record(name)["weights"]["sha256"] for name in drift.NAMES}
 
 
 def test_drift_observes_every_piece_before_the_next(monkeypatch):
