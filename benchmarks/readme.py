@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import left, report, runs
+from benchmarks import apart, left, report, runs
 from benchmarks.runs import number, origin
 from fernn._files import written_whole
 from fernn.experiments import records, results
@@ -137,6 +137,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
     },
     "docs/training.md": {
         "controls": ("results/controls", runs.controls),
+        "apart": ("benchmarks/results/apart.json", apart.table),
         "drift": ("benchmarks/results/drift.json", drift),
         "horizons": ("results/controls", runs.horizons),
     },

@@ -10,9 +10,11 @@ import pytest
 import torch
 from synthetic import ENVIRONMENT, clip_metrics, forecast_metrics, write_run
 
-from benchmarks import drift, left, readme, runs
+from benchmarks import apart, drift, left, readme, runs
+from fernn.data import FlowingMNIST
 from fernn.experiments import records, results
 from fernn.experiments.recipes import changed, find, recipes
+from fernn.flows import Translation
 from fernn.models import pretrained_record
 
 
@@ -245,9 +247,38 @@ def test_left_takes_the_fastest_run_of_a_kind_that_the_benchmark_does_not_time()
     assert left.rates_of_runs(results.Results(tuple(on_a_cpu))) == {}
 
 
-def test_drift_is_of_the_weights_in_the_package():
-    kept = json.loads(drift.DRIFT.read_text(encoding="utf-8"))["weights"]
-    assert kept == {name: pretrained_record(name)["weights"]["sha256"] for name in drift.NAMES}
+@pytest.mark.parametrize(
+    ("path", "names"), [(drift.DRIFT, drift.NAMES), (apart.APART, apart.NAMES)]
+)
+def test_records_of_pretrained_models_are_of_the_weights_in_the_package(path, names):
+    kept = json.loads(path.read_text(encoding="utf-8"))["weights"]
+    assert kept == {name: pretrained_record(name)["weights"]["sha256"] for name in names}
+
+
+def test_apart_has_the_error_of_each_sequence_and_how_its_digits_part(monkeypatch):
+    monkeypatch.setattr(apart, "SEQUENCES", 3)
+    monkeypatch.setattr(apart, "BATCH", 2)
+    name = "translating-mnist/grnn"
+    made = apart.run(name, None)
+    errors = pretrained_record(name)["check"]["sequence_mse"][:3]
+    assert [one["mse"] for one in made] == pytest.approx(errors, rel=1e-4)
+    digits = FlowingMNIST(Translation(radius=2), "test").batch(range(3), epoch=0).velocities
+    assert [one["apart"] for one in made] == [
+        max(abs(a - b) for a, b in zip(*pair, strict=True)) for pair in digits.tolist()
+    ]
+
+
+def test_apart_sums_up_by_speed():
+    one = [{"apart": 2, "mse": 3e-3}, {"apart": 0, "mse": 1e-3}, {"apart": 2, "mse": 5e-3}]
+    environment = ENVIRONMENT | {"torch": "9.9"}
+    record = {"sequences": {"a/b": one}, "digits": "X", "environment": environment}
+    lines = apart.table(record).splitlines()
+    assert lines[0].endswith("| sequences | b, mean | b, median | b, largest |")
+    assert lines[2:5] == [
+        "| 0 | 1 | 1.0e-03 | 1.0e-03 | 1.0e-03 |",
+        "| 2 | 2 | 4.0e-03 | 4.0e-03 | 5.0e-03 |",
+        "| any | 3 | 3.0e-03 | 3.0e-03 | 5.0e-03 |",
+    ]
 
 
 def test_drift_observes_every_piece_before_the_next(monkeypatch):

@@ -1,0 +1,78 @@
+"""Which sequences are hard: `python -m benchmarks.apart [--data FOLDER]`.
+
+Pretrained forecasters on a CPU, ten frames from ten, on the first sequences of the test split: the
+error of each sequence beside how much faster one of its two digits is than the other, in pixels a
+frame along the axis where they differ most. Digits that lie on one another in all observed frames
+cannot be told apart in them, and those that hardly move against each other stay so. The record
+goes to `apart.json`.
+"""
+
+import argparse
+from pathlib import Path
+from statistics import fmean, median
+
+import torch
+
+from benchmarks.report import RECORD
+from benchmarks.runs import number, origin
+from fernn import load_pretrained
+from fernn.experiments import records
+from fernn.experiments.recipes import from_json
+from fernn.experiments.testdata import TestData
+from fernn.models import pretrained_record
+
+APART = RECORD.with_name("apart.json")
+NAMES = ("translating-mnist/grnn", "translating-mnist/fernn-v2")
+SEQUENCES, BATCH = 512, 8
+
+
+def run(name: str, root: Path | None) -> list[dict[str, float]]:
+    """Of each sequence the error, and the largest difference of its digits' velocities."""
+    recipe = from_json(pretrained_record(name)["recipe"])
+    videos = TestData(recipe, root=root).videos(horizon=recipe.data.horizon, size=SEQUENCES)
+    model, observed, found = load_pretrained(name), recipe.data.observed, []
+    for first in range(0, SEQUENCES, BATCH):
+        batch = videos.batch(range(first, min(first + BATCH, SEQUENCES)), epoch=0)
+        seen, truth = batch.frames[:, :observed], batch.frames[:, observed:]
+        with torch.no_grad():
+            errors = (model(seen, recipe.data.horizon) - truth).square().mean((1, 2, 3, 4))
+        apart = (batch.velocities[:, 0] - batch.velocities[:, 1]).abs().amax(-1)
+        for error, speed in zip(errors.tolist(), apart.tolist(), strict=True):
+            found.append({"apart": speed, "mse": error})
+        print(f"{name}: {len(found)} of {SEQUENCES} sequences", end="\r", flush=True)
+    print()
+    return found
+
+
+def table(record: dict) -> str:
+    """Mean, median and largest error of the sequences whose digits are as fast apart."""
+    shown = {"mean": fmean, "median": median, "largest": max}
+    sequences = record["sequences"]
+    columns = ["one digit faster by", "sequences"]
+    columns += [f"{name.partition('/')[2]}, {what}" for name in sequences for what in shown]
+    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    speeds = sorted({one["apart"] for every in sequences.values() for one in every})
+    for alike in (*((speed,) for speed in speeds), speeds):
+        errors = [[s["mse"] for s in every if s["apart"] in alike] for every in sequences.values()]
+        speed = f"{alike[0]:g}" if len(alike) == 1 else "any"
+        cells = [number(of(some)) for some in errors for of in shown.values()]
+        lines.append("| " + " | ".join([speed, str(len(errors[0])), *cells]) + " |")
+    about = f"pixels a frame; the first test sequences of {record['digits']}"
+    return "\n".join([*lines, "", f"<sub>{about}; {origin(record['environment'])}</sub>"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder with MNIST's files")
+    root = parser.parse_args().data
+    record: dict[str, object] = {
+        "environment": records.environment(),
+        "digits": "MNIST" if root else "the digits inside the package",
+        "weights": {name: pretrained_record(name)["weights"]["sha256"] for name in NAMES},
+    }
+    record["sequences"] = {name: run(name, root) for name in NAMES}
+    records.write(APART, record)
+
+
+if __name__ == "__main__":
+    main()
