@@ -16,6 +16,7 @@ def invoke():
     return lambda *words: CliRunner().invoke(cli.app, [str(word) for word in words])
 
 
+COMMAND = "fernn figure {} --scale short"
 SETS = ("training.batch_size=32", "training.clip=0.1")
 
 
@@ -61,10 +62,48 @@ def test_figure_names_what_was_set_in_runs_that_it_does_not_draw(tmp_path, invok
     way = "fernn figure 3 --scale short --set training.batch_size=32 --set training.clip=0.1"
     told = str(drawn(invoke, 3, tmp_path)[0].exception).splitlines()
     hints = [line for line in told if "trained otherwise" in line]
-    assert hints == [f"  trained otherwise: {way} --runs {tmp_path}"]
+    assert hints == [f"  trained otherwise: {way} --runs {tmp_path} --out {tmp_path}/picture.svg"]
     result, _ = drawn(invoke, 3, tmp_path, *SETS)
     assert result.exit_code == 0
     assert "trained otherwise" not in result.output
+
+
+def test_too_few_settings_name_first_the_runs_that_have_them_and_more(tmp_path, invoke):
+    for made in (("training.batch_size=16",), SETS):
+        recipe = changed(find(FERNN, "short"), made)
+        write_run(tmp_path, FERNN, recipe=recipe, metrics=forecast_metrics(FERNN))
+    told = str(drawn(invoke, 3, tmp_path, SETS[1])[0].exception).splitlines()[1:]
+    asked, other, train = told[-3:]
+    assert all(line.startswith("  missing: ") for line in told[:-3])
+    assert asked.startswith(
+        f"  trained otherwise: {COMMAND.format(3)} --set {' --set '.join(SETS)} "
+    )
+    assert other.startswith(
+        f"  trained otherwise: {COMMAND.format(3)} --set training.batch_size=16 "
+    )
+    assert train.startswith("  to get it: fernn train ")
+
+
+def test_frames_without_weights_name_first_the_runs_that_have_them(tmp_path, invoke):
+    for made in ((), ("training.batch_size=16",), SETS):
+        recipe = changed(find(FERNN, "short"), made)
+        model = recipe.build() if made == SETS else None
+        write_run(tmp_path, FERNN, recipe=recipe, metrics=forecast_metrics(FERNN), model=model)
+    data, out = tmp_path / "my digits", tmp_path / "four.svg"
+    result = invoke("figure", "4", "--runs", tmp_path, "--data", data, "--out", out)
+    about = f"--data '{data}' --out"
+    sets = f"--set {' --set '.join(SETS)}"
+    *_, lost, kept, otherwise, way = result.output.splitlines()
+    assert lost == f"no frames: the weights of {FERNN} were not kept"
+    assert kept == f"runs with weights: {COMMAND.format(4)} {sets} --runs {tmp_path} {about} {out}"
+    assert otherwise.startswith(
+        f"trained otherwise: {COMMAND.format(4)} --set training.batch_size=16 "
+    )
+    again = f"fernn reproduce {FERNN} --scale short {about} ANOTHER-FOLDER; or, where you have it"
+    assert way.startswith("to get it: fernn reproduce table1/translation/grnn ")
+    assert f"{about} {tmp_path}; {again}, copy best.safetensors beside" in way
+    picture = " ".join(out.read_text(encoding="utf-8").split())
+    assert f"the weights of {FERNN} were not kept" in picture
 
 
 def test_figure_takes_a_plain_run_that_was_trained_so_anyway(tmp_path, invoke):

@@ -72,7 +72,7 @@ def figure_command(
 
     number = number.removeprefix("figure").removeprefix("fig")
     found = _results(folder)
-    path = Path(f"out/figure{number}.png") if out is None else out
+    path = figures.usual(number) if out is None else out
     sources = figures.Sources(data, clips, resolved(device))
     with writing(path):
         lacks = figures.draw(

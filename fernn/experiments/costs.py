@@ -5,12 +5,12 @@ from itertools import groupby
 
 from fernn.experiments.numerals import duration
 from fernn.experiments.results import Result, Results, mean_and_spread
-from fernn.experiments.tabular import NONE, Row, Table, settings_label, settings_notes
+from fernn.experiments.tabular import NONE, Row, Table, settings_label, settings_lines
 
 
 def table(key: str, results: Results, scale: str | None) -> Table:
     """What each model costs: parameters, arithmetic, speed and memory, from runs at one scale."""
-    noted: list[str] = []
+    noted: list[tuple[str, ...]] = []
     rows = []
     for (name, changes), runs in groupby(results.every, key=lambda r: (r.name, r.changes)):
         label = f"{name}, {settings_label(changes, noted)}" if changes else name
@@ -28,9 +28,9 @@ def table(key: str, results: Results, scale: str | None) -> Table:
     notes = (
         "GFLOP of one training sequence, forward and backward",
         "sequences a second, GiB of GPU memory at the peak and time are means over seeds",
-        *settings_notes(noted),
     )
-    return Table(key, "What training costs", columns, tuple(rows), notes, scale)
+    settings = settings_lines(noted)
+    return Table(key, "What training costs", columns, tuple(rows), notes, scale, settings)
 
 
 def _row(label: str, scale: str | None, runs: Sequence[Result]) -> Row:

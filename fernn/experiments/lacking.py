@@ -1,7 +1,9 @@
 """What tables and figures lack, in few words, and the command that makes it."""
 
+import os
 import shlex
 from collections.abc import Iterable, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fernn.experiments.recipes import recipes
@@ -9,12 +11,29 @@ from fernn.experiments.results import Results
 from fernn.experiments.runs import BEST, RUNS
 
 ARCHIVE = "an archive of clips (--clips FILE)"
-_WEIGHTS = f"{BEST} of "
+ANOTHER = Path(
+    "ANOTHER-FOLDER"
+)  # a folder in which nothing is finished, so that all is trained again
+_WEIGHTS = "weights of "
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a user gave a command; the commands named in reply have it again."""
+
+    data: str | os.PathLike[str] | None = None
+    clips: str | os.PathLike[str] | None = None
+    out: Path | None = None
 
 
 def weights_of(name: str) -> str:
     """The weights of a recipe whose record is there."""
     return f"{_WEIGHTS}{name}"
+
+
+def are_weights(name: str) -> bool:
+    """Whether what is missing is the weights of a run that has a record."""
+    return name.startswith(_WEIGHTS)
 
 
 def grouped(names: Iterable[str]) -> list[str]:
@@ -34,7 +53,28 @@ def grouped(names: Iterable[str]) -> list[str]:
     return made
 
 
-def remedy(names: Iterable[str], results: Results, scale: str | None = None) -> str:
+def said(names: Iterable[str]) -> list[str]:
+    """What is missing, for a caption: a sentence for recipes and other things, one for weights.
+
+    >>> said(["fig6/grnn", weights_of("table1/rotation/grnn")])
+    ['no results yet: fig6/grnn', 'no frames: the weights of table1/rotation/grnn were not kept']
+    """
+    names = list(dict.fromkeys(names))
+    rest = [name for name in names if not are_weights(name)]
+    trained = all(name in recipes() for name in rest)
+    made = [f"{'no results yet' if trained else 'missing'}: {', '.join(grouped(rest))}"]
+    return [*(made if rest else []), *_without_weights(names)]
+
+
+def _without_weights(names: Iterable[str]) -> list[str]:
+    """The sentence about runs whose weights are missing, where there are any."""
+    lost = grouped(name.removeprefix(_WEIGHTS) for name in names if are_weights(name))
+    return [f"no frames: the weights of {', '.join(lost)} were not kept"] if lost else []
+
+
+def remedy(
+    names: Iterable[str], results: Results, scale: str | None = None, given: Given | None = None
+) -> str:
     """How to get what is missing among results: a command, and a sentence where weights were not
     kept. Without a scale it is the largest that they have, so that what is made is beside them.
 
@@ -42,12 +82,17 @@ def remedy(names: Iterable[str], results: Results, scale: str | None = None) -> 
     'fernn reproduce fig5/rotation/grnn fig6/grnn --scale quick'
     """
     names, known = list(dict.fromkeys(names)), recipes()
+    given = Given() if given is None else given
+    at = scale or results.largest_scale or "quick"
     ways = []
     train = [name for name in names if name in known]
     if train:
-        ways.append(_command(train, scale or results.largest_scale or "quick", results))
-    if any(name.startswith(_WEIGHTS) for name in names):
-        ways.append(f"needs weights: copy {BEST} beside each record, or train in another folder")
+        ways.append(_command(train, at, results, given))
+    lost = [name.removeprefix(_WEIGHTS) for name in names if are_weights(name)]
+    if again := [name for name in lost if name in known]:
+        ways.append(_command(again, at, replace(results, folder=ANOTHER), given))
+    if lost:
+        ways.append(f"or, where you have it, copy {BEST} beside each record")
     if ARCHIVE in names:
         fetch = "fernn data fetch kth --out FOLDER"
         prepare = "fernn data prepare kth --source FOLDER --out FILE"
@@ -55,17 +100,24 @@ def remedy(names: Iterable[str], results: Results, scale: str | None = None) -> 
     return "; ".join(ways)
 
 
-def lines(names: Iterable[str], results: Results, scale: str | None = None) -> list[str]:
-    """What is missing and how to get it, for a person at a terminal."""
+def lines(names: Iterable[str]) -> list[str]:
+    """What is missing, for a person at a terminal."""
     names = list(names)
-    way = remedy(names, results, scale)
-    return [*(f"missing: {g}" for g in grouped(names)), *([f"to get it: {way}"] if way else [])]
+    rest = grouped(name for name in names if not are_weights(name))
+    return [*(f"missing: {group}" for group in rest), *_without_weights(names)]
 
 
-def drawing(number: str, results: Results) -> str:
+def drawing(number: str, results: Results, given: Given | None = None) -> str:
     """The command that draws a figure of these runs, all at one scale and with one change."""
+    given = Given() if given is None else given
     about = f"--scale {results.largest_scale}{_sets(results.settings)}"
-    return f"fernn figure {number} {about}{_below('--runs', results.folder)}"
+    options = {"--data": given.data, "--clips": given.clips, "--out": given.out}
+    same = "".join(f" {key} {_quoted(value)}" for key, value in options.items() if value)
+    return f"fernn figure {number} {about}{_below('--runs', results.folder)}{same}"
+
+
+def _quoted(path: str | os.PathLike[str]) -> str:
+    return shlex.quote(os.fspath(path))
 
 
 def _sets(settings: Iterable[str]) -> str:
@@ -79,17 +131,17 @@ def instead(command: str, key: str, results: Results) -> str:
 
 def _below(option: str, folder: Path) -> str:
     """The option that names a folder of runs, where it is not the usual one."""
-    return "" if folder == RUNS else f" {option} {shlex.quote(str(folder))}"
+    return "" if folder == RUNS else f" {option} {_quoted(folder)}"
 
 
-def _command(names: list[str], scale: str, results: Results) -> str:
+def _command(names: list[str], scale: str, results: Results, given: Given) -> str:
     """The command that trains all of these recipes, or, where they are changed, one for each."""
     data = [recipes()[name].data for name in names]
     needs = f" --scale {scale}"
     if any(d.kind != "clips" for d in data) and scale != "quick":
-        needs += " --data FOLDER"
+        needs += f" --data {_quoted(given.data or 'FOLDER')}"
     if any(d.archive == "kth" or (d.kind == "clips" and scale != "quick") for d in data):
-        needs += " --clips FILE"
+        needs += f" --clips {_quoted(given.clips or 'FILE')}"
     needs += _below("--out", results.folder)  # where the results are looked for
     if results.settings:
         needs += _sets(results.settings)

@@ -9,17 +9,19 @@ from fernn.experiments.tabular import MISSING, Table
 from fernn.experiments.typeset import as_html
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.console import Group
 
 
 _BROKEN = ("model", "recipe", "epochs", "precision", "hardware")  # columns that may break lines
 
 
-def to_rich(table: Table) -> "RichTable":
-    """The table for a terminal, folded to be narrow."""
+def to_rich(table: Table) -> "Group":
+    """The table for a terminal, folded to be narrow; below it, its settings have all the width."""
     from rich.box import SIMPLE_HEAD
+    from rich.console import Group
     from rich.markup import escape
     from rich.table import Table as RichTable
+    from rich.text import Text
 
     table = table.folded()
     made = RichTable(
@@ -28,6 +30,7 @@ def to_rich(table: Table) -> "RichTable":
         title=escape(heading(table)),
         title_justify="left",
         caption=escape("; ".join(table.notes)) or None,
+        caption_justify="left",
     )
     for place, column in enumerate(table.columns):
         justify: Literal["left", "right"] = "left" if place == 0 else "right"
@@ -38,7 +41,11 @@ def to_rich(table: Table) -> "RichTable":
         made.add_row(f"[bold]{escape(section)}[/]")
         for row in rows:
             made.add_row(*(f"[dim]{c}[/]" if c == MISSING else escape(c) for c in row.cells))
-    return made
+    below = RichTable.grid(padding=(0, 1))
+    for line in table.settings:
+        name, _, changes = line.partition(": ")
+        below.add_row(*(Text(words, style="table.caption") for words in (f"{name}:", changes)))
+    return Group(made, *([below] if table.settings else []))
 
 
 def to_markdown(table: Table) -> str:
@@ -46,7 +53,9 @@ def to_markdown(table: Table) -> str:
     lines = [f"**{heading(table)}**", "", _line(("", *table.columns))]
     lines.append(_line(("---", "---", *("---:" for _ in table.columns[1:]))))
     lines += [_line((row.section, *row.cells)) for row in table.rows]
-    return "\n".join([*lines, "", *(f"{note}." for note in table.notes), ""])
+    settings = [f"- {line}" for line in table.settings]
+    lines += ["", *(f"{note}." for note in table.notes), *([""] * bool(settings)), *settings]
+    return "\n".join([*lines, ""])
 
 
 def to_json(*tables: Table) -> str:
@@ -54,7 +63,9 @@ def to_json(*tables: Table) -> str:
     content = {
         "table": tables[0].key,
         "title": tables[0].title,
-        "notes": list(dict.fromkeys(note for table in tables for note in table.notes)),
+        "notes": list(
+            dict.fromkeys(n for table in tables for n in (*table.notes, *table.settings))
+        ),
         "rows": [row.data for table in tables for row in table.rows],
     }
     return json.dumps(content, indent=1, ensure_ascii=False)
@@ -77,7 +88,7 @@ def to_html(table: Table) -> str:
             )
             cells = "".join(f"<td>{cell}</td>" for cell in rest)
             body.append(f"<tr><th>{first}</th>{cells}</tr>")
-    notes = as_html("; ".join(table.notes))
+    notes = "<br>".join(map(as_html, ("; ".join(table.notes), *table.settings)))
     return (
         f'<figure class="table"><figcaption><b>{as_html(heading(table))}.</b> {notes}'
         f'</figcaption><div class="scroll"><table><thead><tr>{head}</tr></thead>'

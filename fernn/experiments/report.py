@@ -19,7 +19,7 @@ from fernn._files import written_whole
 from fernn.data import Progress, silent
 from fernn.experiments import figures, markup, provenance, render, showcase, strips, tables
 from fernn.experiments.figures import DATASETS, Panel, Sources, extremes
-from fernn.experiments.lacking import grouped, remedy
+from fernn.experiments.lacking import remedy, said
 from fernn.experiments.results import Results
 from fernn.experiments.runs import BEST
 from fernn.experiments.typeset import as_html
@@ -82,7 +82,7 @@ def build(
 ) -> tuple[str, list[str]]:
     """The page as text, and the tables and figures that have no results yet."""
     sources = Sources() if sources is None else sources
-    named = _named(results)
+    named, other = _named(results), _kept_otherwise(results)
     drawn, absent = _tables(results, named)
     parts, headings = [], {}
     steps = count()
@@ -99,7 +99,7 @@ def build(
     if drawn:
         headings["tables"] = "Tables"
         parts.append(markup.section("tables", "Tables", drawn))
-    pictures = _pictures(results, sources, forecasts, begin)
+    pictures = _pictures(results, other, sources, forecasts, begin)
     for section in _SECTIONS:
         body = []
         for number in section.numbers:
@@ -108,11 +108,12 @@ def build(
             if not shown:
                 absent[f"Figure {number}: {figures.FIGURES[number][0]}"] = remedy(missing, named)
         if section.anchor == "forecasts" and forecasts:
-            body = [*_animations(results, sources, begin), *body]
+            body = [*_animations(results, other, sources, begin), *body]
         body = [f'<div class="panels">{"".join(body)}</div>'] if body else []
         if section.anchor == "forecasts" and body:
             body += _without_weights(results)
-        body += _otherwise(section.numbers, named)
+        rest = tuple(result for result in named.changed if result not in other.found)
+        body += _otherwise(section.numbers, replace(named, changed=rest))
         if section.anchor == "cost" and results.every:
             cost = "".join(map(render.to_html, tables.by_scale(tables.COST, results)))
             body.append(markup.details("Every recipe", cost))
@@ -159,21 +160,50 @@ def _tables(results: Results, named: Results) -> tuple[list[str], dict[str, str]
     return [render.to_html(table) for table in made if table.measured], absent
 
 
+def _kept_otherwise(results: Results) -> Results:
+    """Of all runs with other settings those that the page draws, below the plain ones: the runs
+    with the one set of settings of which most kept their weights, quick runs apart."""
+
+    def kept(alike: Results) -> int:
+        return sum(result.weights is not None for result in alike.found)
+
+    groups = (g for g in results.by_settings() if g.largest_scale != "quick" and kept(g))
+    return max(groups, key=kept, default=replace(results, found=(), changed=()))
+
+
 def _pictures(
-    results: Results, sources: Sources, forecasts: bool, begin: Callable[[str], None]
+    results: Results,
+    other: Results,
+    sources: Sources,
+    forecasts: bool,
+    begin: Callable[[str], None],
 ) -> dict[str, tuple[list[str], list[str]]]:
-    """By number, the panels of a figure that have something to show as HTML, and what it lacks."""
+    """By number, the panels of a figure that have something to show as HTML, and what it lacks.
+
+    Those of other settings lack nothing: which models have them is for whoever set them to say.
+    """
     order = [*_FORECASTS, *(number for number in figures.FIGURES if number not in _FORECASTS)]
+
+    def panels(number: str, of: Results) -> list[Panel]:
+        made = figures.panels(number, of, sources=sources)
+        if number in _FORECASTS and not forecasts:  # no model runs
+            made = made[:1] if number == "4" else []
+        return made
+
     made = {}
     for number in order:
         begin(f"figure {number}")
-        panels = figures.panels(number, results, sources=sources)
-        if number in _FORECASTS and not forecasts:  # no model runs
-            panels = panels[:1] if number == "4" else []
+        plain = panels(number, results)
         shown = [
-            _picture(f"Figure {number}: {panel.title}", panel) for panel in figures.drawn(panels)
+            _picture(f"Figure {number}: {panel.title}", panel) for panel in figures.drawn(plain)
         ]
-        made[number] = shown, [name for panel in panels for name in panel.missing]
+        also = [] if number in figures.OF_DATA or not other.found else panels(number, other)
+        shown += [
+            _picture(f"Figure {number}, other settings: {panel.title}", replace(panel, missing=()))
+            for panel in also
+            if panel.paint
+        ]
+        made[number] = shown, [name for panel in plain for name in panel.missing]
     return made
 
 
@@ -212,21 +242,22 @@ def _picture(name: str, panel: Panel) -> str:
     figure = figures.compose([panel], captions=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=_DPI)
-    lacks = f"Missing: {', '.join(grouped(panel.missing))}." if panel.missing else ""
-    note = f"{panel.note}. {lacks}" if panel.note else lacks
+    lacks = [f"{line[0].upper()}{line[1:]}." for line in said(panel.missing)]
+    note = " ".join([f"{panel.note}."] * bool(panel.note) + lacks)
     width = round(panel.size[0] * _PIXELS)
     return markup.picture(name, "png", buffer.getvalue(), note, width=width)
 
 
-def _animations(results: Results, sources: Sources, begin: Callable[[str], None]) -> list[str]:
+def _animations(
+    results: Results, other: Results, sources: Sources, begin: Callable[[str], None]
+) -> list[str]:
     made = []
     for part, title in DATASETS.items():
         begin(f"animation of {title}")
-        found = extremes(part, results, None)
-        if not found.runs:
-            continue
-        shown = sources.forecast(found.runs, PLAYED)
-        made.append(_played(f"{title}, forecast of {PLAYED} frames", shown, found.note))
+        for found in (extremes(part, of, None) for of in (results, other)):
+            if found.runs:
+                shown = sources.forecast(found.runs, PLAYED)
+                made.append(_played(f"{title}, forecast of {PLAYED} frames", shown, found.note))
     return made
 
 

@@ -24,7 +24,7 @@ from fernn.experiments.tabular import (
     Row,
     Table,
     settings_label,
-    settings_notes,
+    settings_lines,
 )
 
 _TITLES = {
@@ -94,7 +94,7 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
     number, stand_in = _parts(key)
     without_paper = stand_in or number in _OURS
     rows: list[Row] = []
-    noted: list[str] = []
+    noted: list[tuple[str, ...]] = []
     for line in _lines(number, results, stand_in, scale):
         runs = [r for r in results.named(line.recipe) if r.stand_in == stand_in]
         rows.append(_row(line, scale, runs, without_paper, noted))
@@ -119,13 +119,14 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
         notes += ["quick runs are another, smaller task: no ratio"]
     shown = [row.data["recipe"] for row in rows if row.data["n"]]
     notes += [note for part, note in _VARIANTS.items() if any(part in name for name in shown)]
-    notes += settings_notes(noted)
     notes += [
         f"{row.data['model']}: not finite and in no mean, seed {', '.join(map(str, seeds))}"
         for row in rows
         if (seeds := row.data["not_finite"])
     ]
-    return Table(key, title, columns, tuple(rows), (*notes, *_missing_seeds(rows)), scale)
+    notes += _missing_seeds(rows)
+    settings = settings_lines(noted)
+    return Table(key, title, columns, tuple(rows), tuple(notes), scale, settings)
 
 
 def _missing_seeds(rows: Sequence[Row]) -> list[str]:
@@ -209,7 +210,7 @@ def _row(
     scale: str | None,
     runs: Sequence[Result],
     without_paper: bool,
-    noted: list[str],
+    noted: list[tuple[str, ...]],
 ) -> Row:
     value = line.reported
     label = ", ".join(filter(None, (line.label, settings_label(line.changes, noted))))

@@ -36,6 +36,8 @@ class Table:
     notes: tuple[str, ...] = ()
     scale: str | None = None
     """The scale of every run in it, None where it has none."""
+    settings: tuple[str, ...] = ()
+    """What the numbers in the labels of changed recipes stand for, a line each."""
 
     def folded(self) -> "Table":
         """Without the columns that are the same in every row: what they say becomes a note."""
@@ -61,16 +63,26 @@ class Table:
         return any(row.trained for row in self.rows)
 
 
-def settings_label(changes: Sequence[str], noted: list[str]) -> str:
-    """What was changed, or, where that is long, the number of the note that it becomes."""
+def settings_label(changes: tuple[str, ...], noted: list[tuple[str, ...]]) -> str:
+    """What was changed, or, where that is long, the number of the line that it becomes."""
     made = ", ".join(changes)
     if len(made) <= _LABELLED:
         return made
-    if made not in noted:
-        noted.append(made)
-    return f"settings {noted.index(made) + 1}"
+    if changes not in noted:
+        noted.append(changes)
+    return f"settings {noted.index(changes) + 1}"
 
 
-def settings_notes(noted: Sequence[str]) -> list[str]:
-    """What the labels that are numbers stand for."""
-    return [f"settings {place}: {made}" for place, made in enumerate(noted, start=1)]
+def settings_lines(noted: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """What the labels that are numbers stand for; what all of them share is said once.
+
+    >>> settings_lines([("a=1", "b=1"), ("a=1", "b=2")])
+    ('all settings: a=1', 'settings 1: b=1', 'settings 2: b=2')
+    """
+    several = len(noted) > 1
+    shared = [change for change in noted[0] if all(change in n for n in noted)] if several else []
+    lines = [f"all settings: {', '.join(shared)}"] if shared else []
+    for place, changes in enumerate(noted, start=1):
+        own = ", ".join(change for change in changes if change not in shared)
+        lines.append(f"settings {place}: {own or 'nothing else'}")
+    return tuple(lines)

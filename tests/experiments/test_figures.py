@@ -50,7 +50,7 @@ def test_a_panel_without_results_takes_no_room_and_is_named_below_the_others(tmp
     figure = draw("3", found)
     assert len(figure.get_axes()) == 1
     lacks = "{fernn-v1, fernn-v2}, table1/rotation/{grnn, fernn-v2, fernn-v4}"
-    assert f"missing: table1/translation/{lacks}" in " ".join(texts(figure).split())
+    assert f"no results yet: table1/translation/{lacks}" in " ".join(texts(figure).split())
 
 
 def test_what_is_missing_is_the_variant_that_the_others_are(tmp_path):
@@ -72,11 +72,11 @@ def test_what_is_missing_is_said_once_with_its_command():
     names = [*(f"table1/rotation/{end}" for end in ("grnn", "fernn-v2", "grnn")), "table4/grnn"]
     nothing = Results(())
     command = "fernn reproduce table1/rotation/grnn table1/rotation/fernn-v2 table4/grnn"
-    assert lacking.lines(names, nothing) == [
+    assert lacking.lines(names) == [
         "missing: table1/rotation/{grnn, fernn-v2}",
         "missing: table4/grnn",
-        f"to get it: {command} --scale quick",
     ]
+    assert lacking.remedy(names, nothing) == f"{command} --scale quick"
     every = [name for name in recipes() if name.startswith(("fig5/translation/", "fig6/"))]
     named = "fernn reproduce fig5/translation fig6 table4/grnn --scale quick"
     assert lacking.remedy([*every, "table4/grnn"], nothing) == named
@@ -84,9 +84,13 @@ def test_what_is_missing_is_said_once_with_its_command():
     assert short == "fernn reproduce fig8/actions/v0/grnn --scale short --clips FILE"
     paper = lacking.remedy([GRNN], nothing, "paper")
     assert paper == f"fernn reproduce {GRNN} --scale paper --data FOLDER"
-    weights = lacking.lines([lacking.weights_of(GRNN), lacking.weights_of(FERNN)], nothing)
-    assert weights[0] == "missing: best.safetensors of table1/translation/{grnn, fernn-v2}"
-    assert "copy best.safetensors" in weights[1]
+    weights = [lacking.weights_of(GRNN), lacking.weights_of(FERNN)]
+    lost = "no frames: the weights of table1/translation/{grnn, fernn-v2} were not kept"
+    assert lacking.lines(weights) == lacking.said(weights) == [lost]
+    again = f"fernn reproduce {GRNN} {FERNN} --scale quick --out ANOTHER-FOLDER; or, "
+    assert lacking.remedy(weights, nothing).startswith(again)
+    memory = "memory, which is measured on a GPU"
+    assert lacking.said(["runtime/v1", memory]) == [f"missing: runtime/v1, {memory}"]
 
 
 def test_what_is_missing_is_made_beside_what_is_there(tmp_path):
@@ -250,6 +254,15 @@ def test_figure5_is_a_grid_for_planes_and_bars_for_turns(tmp_path):
     assert "white frame: velocities of training" in plane.note
 
 
+def test_every_grid_of_figure5_has_both_its_labels(tmp_path):
+    for end in ("grnn", "fernn-v2"):
+        name = f"fig5/translation/{end}"
+        write_run(tmp_path, name, metrics=forecast_metrics(name))
+    one, other, _ = draw("5", results.load(tmp_path)).get_axes()
+    for axes in (one, other):
+        assert (axes.get_xlabel(), axes.get_ylabel()) == ("columns a frame", "rows a frame")
+
+
 def test_figure6_hatches_velocities_outside_of_the_model(tmp_path):
     for name in ("fig6/grnn", "fig6/fernn-3", "fig6/fernn-11"):
         write_run(tmp_path, name, metrics=forecast_metrics(name))
@@ -302,6 +315,32 @@ def test_figure8_keeps_the_stand_in_apart(tmp_path):
     assert [bar.get_height() for bar in axes.patches if bar.get_width() < 1] == [0.75] * 3
     assert "KTH" in still.title
     assert "stand in" in still.title
+
+
+def test_figure8_has_numbers_above_its_bars_and_the_most_frequent_class(tmp_path):
+    metrics = clip_metrics("mocap_actions", 0.5)
+    confusion = [[3, 3], [2, 0]]  # rows are the truth: six of eight are of one class
+    for end, seed, accuracy in (("grnn", 0, 0.4), ("grnn", 1, 0.6), ("cnn3d", 0, 1.0)):
+        per_motion = dict.fromkeys(metrics["accuracy_per_motion"], accuracy)
+        found = metrics | {"accuracy_per_motion": per_motion, "confusion": confusion}
+        write_run(tmp_path, f"fig8/actions/v0/{end}", seed=seed, metrics=found)
+    (axes,) = draw("8-actions", results.load(tmp_path)).get_axes()
+    tops = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert tops[".50"] > 0.64  # above the standard deviation of its two seeds
+    assert 1 < tops["1.00"] < tops["unseen"] - 0.1
+    (line,) = (line for line in axes.get_lines() if line.get_linestyle() == "--")
+    assert list(line.get_ydata()) == [0.75, 0.75]
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["3D-CNN", "G-RNN", "most frequent class, 0.75"]
+
+
+@pytest.mark.parametrize("other", [{}, {"confusion": [[1, 1], [1, 1]]}])
+def test_figure8_has_no_most_frequent_class_where_records_do_not_agree(other, tmp_path):
+    for end, more in (("grnn", {"confusion": [[3, 3], [1, 1]]}), ("cnn3d", other)):
+        metrics = clip_metrics("mocap_actions")
+        del metrics["confusion"]
+        write_run(tmp_path, f"fig8/actions/v0/{end}", metrics=metrics | more)
+    assert "most frequent" not in texts(draw("8-actions", results.load(tmp_path)))
 
 
 def test_figure11_fits_a_line(tmp_path):

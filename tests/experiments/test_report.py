@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 
 from fernn import cli
 from fernn.experiments import report, results, runs
+from fernn.experiments.figures import Sources
+from fernn.experiments.glimpses import glimpses
 from fernn.experiments.recipes import changed, find
 from fernn.experiments.results import Results
 
@@ -279,6 +281,63 @@ def test_report_names_the_commands_that_draw_other_settings(tmp_path, monkeypatc
         assert result.exit_code == 0, result.output
         drawn = Path("drawn.svg").read_text(encoding="utf-8")
         assert all(word in drawn for word in shlex.split(command) if word.startswith("training."))
+
+
+def figures_of(page):
+    """The names of the pictures in a page, each with its note."""
+    found = re.findall("<figcaption><b>(.*?)</b>(.*?)</figcaption>", page)
+    return {re.sub("<.*?>", "", name): note for name, note in found}
+
+
+def test_report_draws_the_settings_of_which_most_runs_kept_their_weights(tmp_path, monkeypatch):
+    """Below the plain ones; other settings are named by their commands alone."""
+    monkeypatch.setattr(report, "PLAYED", 2)
+    small = ("options.hidden_channels=2",)
+    few, most, none = ("training.epochs=3",), SETS, ("training.clip=None",)
+    for name, settings, kept in (
+        (GRNN, (), False),
+        (FERNN, (), False),
+        (GRNN, none, False),
+        (GRNN, few, True),
+        (FERNN, few, False),
+        (GRNN, most, True),
+        (FERNN, most, True),
+    ):
+        recipe = changed(find(name, "short"), settings)
+        model = changed(recipe, small).build() if kept else None
+        write_run(tmp_path, name, recipe=recipe, metrics=forecast_metrics(name), model=model)
+    glimpses().save(tmp_path / "clips.npz")
+    sources = Sources(archive=tmp_path / "clips.npz")
+    page, absent = report.build(results.load(tmp_path), sources=sources)
+    pictures = figures_of(page)
+    others = {name: note for name, note in pictures.items() if "other settings" in name}
+    assert [name.split(":")[0] for name in others] == [
+        *(f"Figure {number}, other settings" for number in ("3", "12", "4", "4", "14")),
+    ]
+    assert all(setting in note for setting in most for note in others.values())
+    assert not any("o results yet" in note for note in others.values())
+    names = list(pictures)
+    assert names.index("Figure 3: Translating MNIST, VT2.") < names.index(next(iter(others)))
+    assert page.count("image/gif") == 1  # of these runs
+    assert any(name.startswith("Figure 7: ") for name in names)  # once, for it is of no run
+    assert not any(line.startswith(("Figure 4:", "Figure 12:", "Figure 14:")) for line in absent)
+    named = {c.partition(" --runs")[0] for c in commands(page) if c.startswith("fernn figure 3 ")}
+    assert named == {f"fernn figure 3 --scale short --set {s[0]}" for s in (few, none)}
+    page, _ = report.build(results.load(tmp_path), forecasts=False)
+    others = [name.split(":")[0] for name in figures_of(page) if "other settings" in name]
+    assert others == ["Figure 3, other settings", "Figure 4, other settings"]  # no model runs
+
+
+@pytest.mark.parametrize(("scale", "kept"), [("short", False), ("quick", True)])
+def test_report_draws_no_other_settings_of_quick_runs_or_without_weights(scale, kept, tmp_path):
+    recipe = changed(find(FERNN, scale), ["training.epochs=7"])
+    model = recipe.build() if kept else None
+    metrics = forecast_metrics(FERNN, scale)
+    write_run(tmp_path, FERNN, scale=scale, recipe=recipe, metrics=metrics, model=model)
+    page, _ = report.build(results.load(tmp_path))
+    assert figures_of(page)
+    assert not any("other settings" in name for name in figures_of(page))
+    assert any("--set training.epochs=7" in command for command in commands(page))
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed: the page is not opened")

@@ -10,7 +10,7 @@ from PIL import Image
 from synthetic import clip_metrics, forecast_metrics, write_forecasters, write_run
 
 from fernn.data import ClipArchive
-from fernn.experiments import figures, results, strips
+from fernn.experiments import figures, lacking, results, strips
 from fernn.experiments.figures import Sources
 from fernn.experiments.recipes import find, recipes
 from fernn.experiments.results import Results
@@ -126,7 +126,7 @@ def test_strip_of_a_run_without_weights_names_them(tmp_path):
     folder = write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN))
     (panel, _) = figures.panels("12", results.load(tmp_path))
     assert panel.paint is None
-    assert f"best.safetensors of {FERNN}" in panel.missing
+    assert lacking.weights_of(FERNN) in panel.missing
     with pytest.raises(FileNotFoundError, match=r"without best\.safetensors"):
         strips.weights(results.load_one(folder))
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from synthetic import clip_metrics, forecast_metrics, write_run
 
-from fernn.experiments import figures, paper, render, results, tables
+from fernn.experiments import figures, paper, render, results, tables, tabular
 from fernn.experiments.recipes import changed, find, recipes
 
 GRNN, FERNN = "table1/translation/grnn", "table1/translation/fernn-v2"
@@ -214,7 +214,7 @@ def test_cost_table_has_changed_recipes_below_the_plain(tmp_path):
     ]
     assert [row.data["recipe"] for row in table.rows] == [GRNN, *[FERNN] * 3, "wrapper/convgru"]
     assert [row.data["changes"] for row in table.rows[1:4]] == [(), (long[0],), (*long,)]
-    assert table.notes[2:] == (f"settings 1: {', '.join(long)}",)
+    assert table.settings == (f"settings 1: {', '.join(long)}",)
 
 
 def test_renderings_hold_the_same_rows(tmp_path):
@@ -276,7 +276,7 @@ def test_a_changed_model_or_task_is_no_row_of_the_paper(change, trained, tmp_pat
     assert row.data["paper"] is None
     assert row.data["ratio"] is None
     assert row.data["n"] == 1
-    assert change in row.cells[0] or any(change in note for note in table.notes)
+    assert change in row.cells[0] or any(change in line for line in table.settings)
 
 
 def test_a_changed_recipe_stands_below_its_baseline_with_its_own_seeds(tmp_path):
@@ -319,9 +319,26 @@ def test_long_changes_are_numbered_and_noted(tmp_path):
     )
     table = tables.table("1", results.load(tmp_path))
     assert cells(table, "G-RNN, settings 1")["seeds"] == "1"  # the same note
-    for place, changes in enumerate(long, start=1):
+    for place in (1, 2):
         assert cells(table, f"FERNN-V^T_2, settings {place}")["seeds"] == "1"
-        assert f"settings {place}: {changes}" in table.notes
+    lines = (
+        "all settings: training.batch_size=32, training.learning_rate=0.003",
+        "settings 1: training.epochs=3",
+        "settings 2: training.epochs=4",
+    )
+    assert table.settings == lines  # what they share is said once
+    shown = [" ".join(line.split()) for line in text(table).splitlines()]
+    assert shown[-3:] == list(lines)  # each has a line of its own, below the table
+    assert render.to_markdown(table).endswith("\n\n- " + "\n- ".join(lines) + "\n")
+    assert "<br>".join(("", *lines)) in render.to_html(table)
+    assert json.loads(render.to_json(table))["notes"][-3:] == list(lines)
+
+
+def test_settings_with_nothing_of_their_own_say_so():
+    lines = tabular.settings_lines([("a=1", "b=1"), ("a=1",)])
+    assert lines == ("all settings: a=1", "settings 1: b=1", "settings 2: nothing else")
+    assert tabular.settings_lines([("a=1",)]) == ("settings 1: a=1",)
+    assert tabular.settings_lines([]) == ()
 
 
 def test_words_for_variants_are_explained_where_they_are_used(tmp_path):

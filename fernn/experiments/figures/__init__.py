@@ -18,6 +18,7 @@ from fernn.experiments.results import Results
 __all__ = [
     "DATASETS",
     "FIGURES",
+    "OF_DATA",
     "Panel",
     "Sources",
     "compose",
@@ -26,6 +27,7 @@ __all__ = [
     "extremes",
     "panels",
     "save",
+    "usual",
     "with_settings",
 ]
 
@@ -125,7 +127,8 @@ FIGURES: dict[str, tuple[str, Maker]] = {
 
 COUNTEREXAMPLE = ("2", "9")
 """The counter-example: G-RNN and FERNN in one picture, which needs no run."""
-_OF_DATA = ("7", "10")
+OF_DATA = ("7", "10")
+"""Figures of sequences alone, which need no run either."""
 
 
 def panels(
@@ -142,13 +145,20 @@ def panels(
     return FIGURES[number][1](results, scale, Sources() if sources is None else sources)
 
 
+def usual(number: str) -> Path:
+    """Where a figure is drawn to, unless a user says otherwise."""
+    return Path(f"out/figure{number}.png")
+
+
 def with_settings(number: str, results: Results) -> list[str]:
     """The commands that draw a figure of runs whose training was changed, one for each change."""
-    return [
-        lacking.drawing(number, alike)
-        for alike in results.by_settings()
-        if any(panel.paint for panel in panels(number, alike))
-    ]
+    return [lacking.drawing(number, alike) for alike in _others(number, results)]
+
+
+def _others(number: str, results: Results) -> list[Results]:
+    """The runs whose training was changed, change by change, of which a figure can be drawn."""
+    groups = results.by_settings()
+    return [alike for alike in groups if any(panel.paint for panel in panels(number, alike))]
 
 
 def draw(
@@ -166,7 +176,7 @@ def draw(
     lacks everything is not drawn.
     """
     form(path)
-    if settings and number in (*COUNTEREXAMPLE, *_OF_DATA):
+    if settings and number in (*COUNTEREXAMPLE, *OF_DATA):
         raise ValueError(f"`--set` must be left out, for figure {number} is of no run.")
     if scale is not None:
         _check.choice("scale", scale, SCALES)
@@ -174,18 +184,48 @@ def draw(
         counterexample.draw(counterexample.counterexample(), path)
         return []
     chosen = results.set_to(settings) if settings else results
+    sources = Sources() if sources is None else sources
     made = panels(number, chosen, scale=scale, sources=sources)
-    at = scale or next((panel.scale for panel in made if panel.scale), results.largest_scale)
-    told = lacking.lines((name for panel in made for name in panel.missing), chosen, at)
-    if told:
-        others = tuple(r for r in results.changed if r not in chosen.found)
-        rest = replace(results, changed=others)
-        rest = rest if scale is None else rest.at(scale)
-        told += [f"trained otherwise: {way}" for way in with_settings(number, rest)]
-    other = f"{number}-actions"  # on the clips that stand in for KTH
-    if told and other in FIGURES and any(panel.paint for panel in panels(other, results)):
-        told.append(lacking.instead("figure", other, results))
+    given = lacking.Given(sources.root, sources.archive, None if path == usual(number) else path)
+    told = _told(number, made, results, chosen, scale, given)
     if not any(panel.paint for panel in made):
         raise FileNotFoundError("\n  ".join((f"figure {number} has nothing to draw.", *told)))
     save(compose(made), path)
     return told
+
+
+def _told(
+    number: str,
+    made: Sequence[Panel],
+    results: Results,
+    chosen: Results,
+    scale: str | None,
+    given: lacking.Given,
+) -> list[str]:
+    """What a figure lacks, then the ways to it: runs that are there first, training last."""
+    missing = [name for panel in made for name in panel.missing]
+    if not missing:
+        return []
+    rest = replace(results, changed=tuple(r for r in results.changed if r not in chosen.found))
+    others = _others(number, rest if scale is None else rest.at(scale))
+    lost = any(map(lacking.are_weights, missing))
+
+    def place(alike: Results) -> tuple[bool, bool]:
+        """First what was asked for and more, then what has the weights that this has not."""
+        return not {*chosen.settings} <= {*alike.settings}, lost and not _have_weights(alike)
+
+    told = lacking.lines(missing)
+    for alike in sorted(others, key=place):
+        what = "runs with weights" if lost and _have_weights(alike) else "trained otherwise"
+        told.append(f"{what}: {lacking.drawing(number, alike, given)}")
+    at = scale or next((panel.scale for panel in made if panel.scale), results.largest_scale)
+    if way := lacking.remedy(missing, chosen, at, given):
+        told.append(f"to get it: {way}")
+    other = f"{number}-actions"  # on the clips that stand in for KTH
+    if other in FIGURES and any(panel.paint for panel in panels(other, results)):
+        told.append(lacking.instead("figure", other, results))
+    return told
+
+
+def _have_weights(results: Results) -> bool:
+    return any(r.weights for r in results.found)

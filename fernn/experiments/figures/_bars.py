@@ -1,5 +1,6 @@
 """Accuracy under camera motions that training did not show: Figure 8."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 from fernn.experiments import paper
 from fernn.experiments.figures._curves import tidy
 from fernn.experiments.figures._models import COLOURS, Chosen, Model, choose_each
-from fernn.experiments.figures._panel import LIGHT, Panel
+from fernn.experiments.figures._panel import DARK, LIGHT, Panel
 from fernn.experiments.results import Result, Results, mean_and_spread
 from fernn.experiments.typeset import as_mathtext
 
@@ -47,7 +48,18 @@ def _values(run: Result) -> dict[str, float]:
     return dict(run.metrics.get("accuracy_per_motion") or {})
 
 
+def _most_frequent(runs: Sequence[Result]) -> float | None:
+    """The accuracy of always answering the most frequent class of the test, where that is known and
+    the same for all runs: the share of the largest row of a confusion, whose rows are the truth."""
+    counts = {tuple(map(sum, run.metrics.get("confusion") or ())) for run in runs}
+    known = counts.pop() if len(counts) == 1 else ()
+    return max(known) / sum(known) if sum(known) else None
+
+
 def _paint(figure: "FigureBase", chosen: Chosen, radius: int) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patheffects import withStroke
+
     axes = figure.subplots()
     wide = 0.84 / len(chosen.models)
     for place, model in enumerate(chosen.models):
@@ -66,12 +78,27 @@ def _paint(figure: "FigureBase", chosen: Chosen, radius: int) -> None:
                 color=model.colour,
                 label=as_mathtext(model.label) if spot == 0 else None,
             )
-            axes.text(x, 0.015, f"{mean:.2f}", ha="center", fontsize=6, color="white")
+            top = min(mean + (spread or 0.0), 1.0) + 0.01
+            text = f"{mean:.2f}".removeprefix("0")  # the bars are no wider than that
+            label = axes.text(x, top, text, ha="center", va="bottom", fontsize=8, color=DARK)
+            label.set_path_effects([withStroke(linewidth=2, foreground="white")])
     for spot in range(len(MOTIONS)):
         if spot > radius:
             axes.axvspan(spot - 0.5, spot + 0.5, color="#fdf0e1", zorder=0)
-            axes.text(spot, 1.07, "unseen", ha="center", va="top", fontsize=7, color=LIGHT)
+            axes.text(spot, 1.15, "unseen", ha="center", va="top", fontsize=7, color=LIGHT)
+    share = _most_frequent([run for runs in chosen.runs.values() for run in runs])
+    if share is not None:
+        axes.axhline(share, color=DARK, lw=1, ls="--", label=f"most frequent class, {share:.2f}")
     axes.set_xticks(range(len(MOTIONS)), [f"tested on {as_mathtext(m)}" for m in MOTIONS])
-    axes.set(ylabel="accuracy", ylim=(0, 1.08), xlim=(-0.5, len(MOTIONS) - 0.5))
+    axes.set(ylabel="accuracy", ylim=(0, 1.16), xlim=(-0.5, len(MOTIONS) - 0.5))
     tidy(axes)
-    axes.legend(frameon=False, fontsize=7.5, ncols=3, loc="lower left", bbox_to_anchor=(0, 1.0))
+    handles, _ = axes.get_legend_handles_labels()
+    handles.sort(key=lambda handle: isinstance(handle, Line2D))  # the line after the bars
+    axes.legend(
+        handles=handles,
+        frameon=False,
+        fontsize=7.5,
+        ncols=3,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fernn._files import written_whole
-from fernn.experiments.lacking import grouped
+from fernn.experiments.lacking import said
 from fernn.experiments.typeset import as_mathtext
 
 if TYPE_CHECKING:
@@ -107,14 +107,10 @@ def _fill(panel: Panel, place: "FigureBase", captions: bool) -> None:
     if captions:
         place.suptitle(as_mathtext(panel.title), fontsize=11, color=DARK)
     wide = int(panel.size[0] * 18)  # letters that fit below a panel
-    lacks = (
-        textwrap.fill("missing: " + ", ".join(grouped(panel.missing)), wide)
-        if panel.missing
-        else ""
-    )
+    lacks = [textwrap.fill(line, wide) for line in said(panel.missing)]
     assert panel.paint is not None  # `drawn` keeps no other
     panel.paint(place)
     note = as_mathtext(textwrap.fill(panel.note, wide, break_on_hyphens=False))
-    foot = "\n".join(line for line in (note, lacks) if line)
+    foot = "\n".join(line for line in (note, *lacks) if line)
     if foot and captions:
         place.supxlabel(foot, fontsize=7.5, color=LIGHT)
