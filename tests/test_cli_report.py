@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from statistics import fmean
 
 import pytest
 from synthetic import clip_metrics, forecast_metrics, recipe_of, write_run
@@ -42,20 +43,21 @@ def test_evaluate_gives_what_the_run_recorded(run, invoke):
     result = invoke("evaluate", run, "--json")
     assert result.exit_code == 0, result.output
     recorded = runs.read_json(run / runs.RECORD)["metrics"]
-    assert json.loads(result.output) == {"measured": recorded, "recorded": recorded}
+    assert json.loads(result.stdout) == {"measured": recorded, "recorded": recorded}
     assert (run / runs.RECORD).read_bytes() == before
     text = invoke("evaluate", run).output
     assert "test mse" in text
-    assert "last of 70" in text
+    assert "at step 70" in text
     assert "over 2 velocities" in text
     assert recipe_of(run).data.horizon == 2
 
 
 def test_evaluate_shows_how_far_it_is(run, invoke, monkeypatch):
-    assert invoke("evaluate", run).stderr == ""  # over before a line is due
+    first = "test split, 0 of 2 sequences  0%  ETA –"
+    assert invoke("evaluate", run).stderr.splitlines() == [first]  # at once, the next not soon
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
     lines = invoke("evaluate", run, "--json").stderr.splitlines()
-    assert lines[0] == "test split, 0 of 2 sequences  0%  ETA –"
+    assert lines[0] == first
     assert lines[-1].startswith("velocity 2 of 2, 0 of 2 sequences  95%  ETA 0:00:0")
     monkeypatch.setenv("FORCE_COLOR", "1")  # for rich, a terminal
     result = invoke("evaluate", run, "--json")
@@ -68,12 +70,12 @@ def test_evaluate_says_whether_it_agrees_with_the_record(run, invoke):
         lines = invoke("evaluate", run).output.splitlines()
         return next(line for line in lines if " its record: " in line)
 
-    same = "agrees with its record: largest relative difference 0, in test mse"
-    assert last() == same
+    assert last() == "agrees with its record: all that is compared is the same"
     record = runs.read_json(run / runs.RECORD)
     record["metrics"]["test_mse"] *= 0.5
     records.write(run / runs.RECORD, record)
-    assert last() == same.replace("agrees with", "differs from").replace("0,", "0.5,")
+    differs = "differs from its record: test mse differs most, by 50% (2% is allowed)"
+    assert last() == differs
 
 
 def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):
@@ -98,7 +100,7 @@ def test_evaluate_of_a_run_that_has_not_finished(run, invoke):
     (run / runs.RECORD).unlink()
     result = invoke("evaluate", run, "--json")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.output)["recorded"] == {}
+    assert json.loads(result.stdout)["recorded"] == {}
     text = invoke("evaluate", run).output
     assert "–" in text
     assert "its record" not in text
@@ -110,13 +112,20 @@ def test_evaluate_of_pretrained_weights_takes_the_recorded_sequences(invoke, mon
     monkeypatch.setattr("fernn.models.pretrained_record", lambda name: record | {"check": few})
     result = invoke("evaluate", GRNN, "--json", "--device", "cpu")
     assert result.exit_code == 0, result.output
-    found = json.loads(result.output)
+    found = json.loads(result.stdout)
     assert found["measured"]["sequence_mse"] == pytest.approx(few["sequence_mse"], rel=1e-3)
     assert found["recorded"] == {name: few[name] for name in ("mean", "sequence_mse")}
     text = invoke("evaluate", GRNN, "--device", "cpu").output
-    assert "first 2 test sequences" in text
-    assert "differs from its record" in text  # the mean of all, not of two
-    assert ", in mean" in text
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    mean = fmean(found["measured"]["sequence_mse"])
+    assert f"MSE, first 2 test sequences {mean:.4g} {few['mean']:.4g}" in rows
+    ends = "{:.3g} to {:.3g}".format(*sorted(few["sequence_mse"]))
+    assert f"lowest to highest of them {ends} {ends}" in rows
+    whole = record["metrics"]["test_mse"]
+    assert f"MSE, all 10,000 test sequences needs --data {whole:.4g}" in rows
+    assert "--data FOLDER, with MNIST's files, measures all of the test split again" in text
+    # The recorded mean is of all, not of two.
+    assert "differs from its record: the mean of these sequences differs most" in text
 
 
 def test_evaluate_of_pretrained_weights_takes_all_of_mnist_where_it_is(invoke, monkeypatch):
@@ -228,7 +237,8 @@ def test_report_is_written(tmp_path, invoke):
     page = out.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert str(tmp_path) not in page  # a page is passed on
-    assert result.output.startswith("2 runs, ")  # nothing before it, for no line was due
+    first, last = result.output.splitlines()  # of so short a work, no other line was due
+    assert (first, last[:7]) == ("figure 14 (1 of 13)  0%", "2 runs,")
 
 
 def test_report_tells_which_figure_it_draws(tmp_path, invoke, monkeypatch):

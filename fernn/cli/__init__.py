@@ -2,10 +2,10 @@
 
 import sys
 
-from fernn.cli import data, demo, evaluate, report, train, verify
+from fernn.cli import data, demo, evaluate, report, show, train, verify
 from fernn.cli._app import app, reflow
 
-__all__ = ["app", "data", "demo", "evaluate", "main", "report", "train", "verify"]
+__all__ = ["app", "data", "demo", "evaluate", "main", "report", "show", "train", "verify"]
 
 
 reflow(app)

@@ -22,6 +22,12 @@ app = typer.Typer(
 console = Console()
 
 
+def say(*lines: str) -> None:
+    """Print lines as they are: a path may hold what rich takes for markup."""
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
 @contextmanager
 def writing(out: Path, option: str = "--out") -> Iterator[None]:
     """Errors of the disk at or above `out` speak of what a user typed, those of its place at once:

@@ -1,6 +1,7 @@
 """`fernn evaluate`."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from torch import nn
 
 from fernn import models
 from fernn._nearest import nearest
-from fernn.cli._app import app, console
+from fernn.cli._app import app, console, say
 from fernn.experiments import datasets, results, runs
 from fernn.experiments.agreement import agreement
 from fernn.experiments.devices import resolved
@@ -40,10 +41,11 @@ def evaluate_command(
     that their record lists one by one, made of the digits inside the package.
     """
     named = what in models.pretrained()
+    few = named and data is None
     model, recipe, record = _pretrained(what) if named else _kept(Path(what))
     where = resolved(device)
     with counting(Console(stderr=True)) as progress:
-        if named and data is None:
+        if few:
             recorded = {key: record["check"][key] for key in ("mean", "sequence_mse")}
             count = len(recorded["sequence_mse"])
             errors = sequence_errors(model, recipe, count, device=where, progress=progress)
@@ -59,19 +61,34 @@ def evaluate_command(
         found = {"measured": metrics, "recorded": recorded}
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return
+    rows = _rows_of_few(metrics, recorded, record["metrics"]) if few else _rows(metrics, recorded)
     table = Table("", "measured", "recorded", box=None)
-    for name, value in metrics.items():
-        both = (_summary(value), _summary(recorded.get(name, "–")))
-        table.add_row(name.replace("_", " "), *map(escape, both))
+    for row in rows:
+        table.add_row(*map(escape, row))
     Console(width=max(_WIDTH, console.width)).print(table)
-    lines = [line] if (line := agreement(metrics, recorded)) else []
-    if named and data is None:
-        lines.append(
-            f"MSE of the first {len(metrics['sequence_mse'])} test sequences of the digits inside "
-            "the package; --data takes the whole test split"
+    if line := agreement(metrics, recorded):
+        say(line)
+    if few:
+        say(
+            "the first sequences are made of the digits inside the package; --data FOLDER, with "
+            "MNIST's files, measures all of the test split again"
         )
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _rows(metrics: dict[str, Any], recorded: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A row a metric: its name, what was measured, and what is recorded."""
+    for name, value in metrics.items():
+        yield name.replace("_", " "), _summary(value), _summary(recorded.get(name, "–"))
+
+
+def _rows_of_few(
+    metrics: dict[str, Any], recorded: dict[str, Any], whole: dict[str, Any]
+) -> Iterator[tuple[str, ...]]:
+    """Those of the first sequences, whose mean is not that of the whole split: it comes last."""
+    count, every, both = len(metrics["sequence_mse"]), whole["sequences"], (metrics, recorded)
+    yield f"MSE, first {count} test sequences", *(_summary(of["mean"]) for of in both)
+    yield "lowest to highest of them", *(_span(of["sequence_mse"]) for of in both)
+    yield f"MSE, all {every['test']:,} test sequences", "needs --data", _summary(whole["test_mse"])
 
 
 def _pretrained(name: str) -> tuple[nn.Module, Recipe, dict[str, Any]]:
@@ -81,7 +98,7 @@ def _pretrained(name: str) -> tuple[nn.Module, Recipe, dict[str, Any]]:
 
 def _kept(run: Path) -> tuple[nn.Module, Recipe, dict[str, Any]]:
     """The model that a run kept, its recipe, and its record, empty before it has finished."""
-    if not any((run / name).is_file() for name in (runs.RECIPE, runs.RECORD)):
+    if not runs.is_run(run):
         names = models.pretrained()
         raise FileNotFoundError(
             f"`run` must be a folder that `fernn train` made or one of {', '.join(names)}, got "
@@ -108,9 +125,12 @@ def _summary(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_summary(item)}" for name, item in value.items())
     if isinstance(value, list) and value and isinstance(value[0], float | None):
-        return f"{_summary(value[0])} first, {_summary(value[-1])} last of {len(value)}"
+        return f"{_summary(value[0])} at step 1, {_summary(value[-1])} at step {len(value)}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        errors = [item["mse"] for item in value if item["mse"] is not None]
-        span = f"{min(errors):.3g} to {max(errors):.3g}" if errors else "not finite"
-        return f"{span} over {len(value)} velocities"
+        return f"{_span([item['mse'] for item in value])} over {len(value)} velocities"
     return "not finite" if value is None else str(value)
+
+
+def _span(errors: list[float | None]) -> str:
+    finite = [error for error in errors if error is not None]
+    return f"{min(finite):.3g} to {max(finite):.3g}" if finite else "not finite"

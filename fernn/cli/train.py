@@ -1,4 +1,4 @@
-"""`fernn list`, `fernn train`, `fernn reproduce` and `fernn show`."""
+"""`fernn list`, `fernn train` and `fernn reproduce`."""
 
 import json
 from collections.abc import Sequence
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 from torch import OutOfMemoryError
 
 from fernn._nearest import nearest
-from fernn.cli._app import app, console, writing
+from fernn.cli._app import app, console, say, writing
 from fernn.cli._batch import Batch, Job
-from fernn.experiments import checkpoint, progress, recipes, runs, search
+from fernn.cli._record import print_numbers
+from fernn.experiments import progress, recipes, runs, search
 from fernn.experiments.devices import resolved
 
 _STOPPED = 130  # what a shell reports of a program that Ctrl-C ended
@@ -109,7 +109,9 @@ def train_command(
         save_minutes=save_minutes,
     )
     if record is not None:
-        _print_record(runs.folder(out, chosen, seed), record)
+        print_numbers(record)
+        folder = runs.folder(out, chosen, seed)
+        say(f"in {folder}")
 
 
 def run(recipe: recipes.Recipe, seed: int, out: Path, **options: Any) -> dict[str, Any] | None:
@@ -121,7 +123,7 @@ def run(recipe: recipes.Recipe, seed: int, out: Path, **options: Any) -> dict[st
             return train.train(recipe, seed, out=out, report=report, **options)
     except (train.Interrupted, KeyboardInterrupt):  # the latter while it evaluates
         folder = runs.folder(out, recipe, seed)
-        console.print(f"stopped; the same command goes on from {folder}", soft_wrap=True)
+        say(f"stopped; the same command goes on from {folder}")
         raise typer.Exit(_STOPPED) from None
     except (MemoryError, OutOfMemoryError) as error:
         raise ValueError(error) from None
@@ -234,55 +236,3 @@ def _lacking(
         if why is not None:
             lacking[recipe.name] = why
     return lacking
-
-
-@app.command()
-def show(run: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:
-    """Show one run: its recipe, what was changed in it, how far it is, and what it measured."""
-    recipe, record = runs.read_recipe(run), runs.read_record(run)
-    paper, plain = recipe.published, recipes.original(recipe)
-    lines = [f"{recipe.name}, {recipe.scale}: {paper.where}, {paper.row}"]
-    changed = () if plain is None else recipes.changes(recipe, plain)
-    lines += [f"changed: {', '.join(changed)}"] if changed else []
-    arguments = ", ".join(f"{name}={value!r}" for name, value in recipe.options.items())
-    lines += [f"{recipe.model}({arguments})", str(recipe.data), str(recipe.training)]
-    curve = runs.read_curve(run) if record is None else record["curve"]
-    losses = {line["epoch"]: line["val_loss"] for line in curve if line["val_loss"] is not None}
-    if losses:
-        best = min(losses, key=lambda epoch: losses[epoch])
-        lines.append(
-            f"{len(curve)} of {recipe.training.epochs} epochs, val loss {losses[best]:.3e} at "
-            f"epoch {best}"
-        )
-    if record is None:
-        kept = checkpoint.newest_state(run / runs.CHECKPOINTS)
-        lines.append(
-            "not finished, and nothing is saved yet"
-            if kept is None
-            else f"not finished: saved at step {kept['step']}; the same command goes on from there"
-        )
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
-    if record is not None:
-        _print_record(run, record)
-
-
-def _print_record(folder: Path, record: dict[str, Any]) -> None:
-    """One line a number."""
-    table, speed = Table(box=None, show_header=False), record["sequences_per_second"]
-    rows = {
-        "epochs": f"{record['epochs']}, best {record['best_epoch']}",
-        "val loss": f"{record['val_loss']:.3e}",
-        **{
-            name.replace("_", " "): "not finite" if value is None else f"{value:.4g}"
-            for name, value in record["metrics"].items()
-            if isinstance(value, int | float | None)
-        },
-        "parameters": f"{record['parameters']:,}",
-        "GFLOP": f"{record['flops_per_sequence'] / 1e9:.3g} a training sequence",
-        "precision": f"{record['precision']} on {record['device']}",
-        "training": f"{record['wall_seconds']:.0f} s, {speed:.1f} sequences/s",
-    }
-    for name, value in rows.items():
-        table.add_row(name, value)
-    console.print(table)
-    console.print(f"in {folder}", soft_wrap=True, highlight=False)

@@ -9,14 +9,16 @@ _CLIPS = 3
 """So many clips may change sides: of those near a border another rounding moves some."""
 _APART = ("mse_per_step_long", "accuracy_per_class", "confusion")
 """A rounding grows along a forecast, and moves a large share of a small class."""
+_LABELS = {"mean": "the mean of these sequences", "sequence_mse": "the MSE of sequence"}
+"""Names that say too little alone."""
 
 
 def agreement(measured: dict[str, Any], recorded: dict[str, Any]) -> str | None:
     """One line that says whether metrics are those of a record, None where they share none."""
     shared = [name for name in measured if name in recorded and name not in _APART]
-    worst, text = -1.0, ""
+    worst, text = 0.0, "all that is compared is the same"
     for name in shared:
-        label = name.replace("_", " ")
+        label = _LABELS.get(name, name.replace("_", " "))
         ours, theirs = (dict(_leaves(metrics[name], label)) for metrics in (measured, recorded))
         for place in dict.fromkeys((*ours, *theirs)):
             here, there = ours.get(place, "missing"), theirs.get(place, "missing")
@@ -28,16 +30,16 @@ def agreement(measured: dict[str, Any], recorded: dict[str, Any]) -> str | None:
             if name.startswith("accuracy"):
                 clips = measured["sequences"]["test"]
                 moved = round(abs(here - there) * clips)
-                share, words = moved / _CLIPS, f"difference {moved} of {clips} clips"
+                share, words = moved / _CLIPS, f"{moved} of {clips} clips ({_CLIPS} are allowed)"
             else:
                 apart = abs(here - there) / max(abs(here), abs(there), 1e-300)
-                share, words = apart / _RELATIVE, f"relative difference {apart:.2g}"
+                words = f"{100 * apart:.3g}% ({100 * _RELATIVE:g}% is allowed)"
+                share = apart / _RELATIVE
             if share > worst:
-                worst, text = share, f"{words}, in {place}"
+                worst, text = share, f"{place} differs most, by {words}"
     if not shared:
         return None
-    verdict = "agrees with" if worst <= 1 else "differs from"
-    return f"{verdict} its record: " + (f"largest {text}" if text else "nothing differs")
+    return f"{'agrees with' if worst <= 1 else 'differs from'} its record: {text}"
 
 
 def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:

@@ -24,3 +24,14 @@ def resolved(device: str, count: int = 1, precision: str = "32-true") -> str:
     if device == "cuda" and available < count:
         raise ValueError(f"`devices` must be at most the {available} GPUs here, got {count}.")
     return device
+
+
+def described(device: torch.device, processes: int, precision: str) -> str:
+    """Where a run is trained and how exactly, in a few words.
+
+    >>> described(torch.device("cpu"), 2, "32-true")
+    'on cpu, 2 processes, in 32-true'
+    """
+    name = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
+    shared = f", {processes} processes" if processes > 1 else ""
+    return f"on {device}{name}{shared}, in {precision}"

@@ -170,7 +170,8 @@ class Loop:
         progress.loss_sum += loss
         progress.sequences += self.recipe.training.batch_size
         self.report.step(progress.step, loss, progress.sequences / progress.train_seconds)
-        return stop > 0
+        # Told of before the step, for all ranks alike; one alone need not take another to know.
+        return stop > 0 or (self.fabric.world_size == 1 and self.stop())
 
     def _reduced(self, values: Tensor, how: str) -> list[float]:
         """A few numbers over all ranks."""

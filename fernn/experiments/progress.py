@@ -26,9 +26,13 @@ EVERY_SECONDS = 30.0  # between two plain lines, unless something happens
 class _Pace:
     """When the next plain line is due, and how long the rest takes at the speed so far."""
 
-    def __init__(self, done: int = 0) -> None:
-        self._first = done
-        self._begun = self._last = time.monotonic()
+    def __init__(self, done: int = 0, *, at_once: bool = False) -> None:
+        self.restart(done)
+        self._last = -math.inf if at_once else self._begun
+
+    def restart(self, done: int) -> None:
+        """Other work, at another speed; the next line is due when it was."""
+        self._first, self._begun = done, time.monotonic()
 
     def due(self) -> bool:
         now = time.monotonic()
@@ -108,8 +112,7 @@ class Bars(Lines):
         self._bar = Progress(
             _rest(),
             TextColumn("{task.completed}/{task.total}"),
-            TextColumn("loss {task.fields[loss]}  {task.fields[rate]} seq/s"),
-            TimeRemainingColumn(),
+            TextColumn("loss {task.fields[loss]}  {task.fields[rate]} seq/s  {task.fields[left]}"),
             console=console,
             expand=True,
         )
@@ -127,11 +130,18 @@ class Bars(Lines):
         self._bar.stop()
 
     def begin(self, name: str, done: int, steps: int) -> None:
-        self._task = self._bar.add_task("", total=steps, completed=done, loss="–", rate="–")
+        self._pace, self._steps = _Pace(done), steps
+        left = self._pace.left(done, steps)
+        self._task = self._bar.add_task(
+            "", total=steps, completed=done, loss="–", rate="–", left=left
+        )
 
     def step(self, done: int, loss: float, rate: float) -> None:
         if self._task is not None:
-            self._bar.update(self._task, completed=done, loss=f"{loss:.3e}", rate=f"{rate:.1f}")
+            left = self._pace.left(done, self._steps)  # known from the first step on
+            self._bar.update(
+                self._task, completed=done, loss=f"{loss:.3e}", rate=f"{rate:.1f}", left=left
+            )
 
 
 def report_for(console: Console) -> Report:
@@ -143,8 +153,8 @@ def report_for(console: Console) -> Report:
 def counting(console: Console, *, even: bool = True) -> Iterator[data.Progress]:
     """A callback for how far work is: done, total (0 where unknown) and what is being done.
 
-    A terminal has a bar for as long as it takes, a log a line now and then. The time left is told
-    where the work is `even`, each part of the total as long as any other.
+    A terminal has a bar for as long as it takes, a log a line at once, then one now and then. The
+    time left is told where the work is `even`, each part of the total as long as any other.
     """
     if not console.is_terminal:
         yield _counted_in_lines(console, even)
@@ -168,12 +178,13 @@ def counting(console: Console, *, even: bool = True) -> Iterator[data.Progress]:
 
 
 def _counted_in_lines(console: Console, even: bool) -> data.Progress:
-    pace, known = _Pace(), 0
+    pace, known = _Pace(at_once=True), 0
 
     def tell(done: int, total: int, what: str) -> None:
-        nonlocal pace, known
+        nonlocal known
         if total != known:  # another file
-            pace, known = _Pace(done), total
+            pace.restart(done)
+            known = total
         if pace.due():
             share = f"{done / total:.0%}" if total else f"{done:,}"
             left = f"  {pace.left(done, total)}" if even and total else ""

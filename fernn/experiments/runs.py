@@ -13,6 +13,7 @@ RUNS/<recipe name>/<scale>/training.epochs=3/seed-<n>/    the recipe with someth
 import hashlib
 import json
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,13 +23,14 @@ from typing import Any
 from fernn import _check
 from fernn._files import part_pattern, written_whole
 from fernn.experiments import records
-from fernn.experiments.recipes import Recipe, changes, from_json, original, to_json
+from fernn.experiments.recipes import Recipe, changed, changes, from_json, original, to_json
 
 RUNS = Path("out/runs")
 RECIPE, CURVE, BEST, RECORD = "recipe.json", "curve.jsonl", "best.safetensors", "record.json"
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 PATIENCE, PAUSE = 3600.0, 5.0  # seconds that a finished run waits for a disk, and between two tries
 PRECISION, DATA = "`--precision`", "`--data` and `--clips`"  # what a run keeps to its end
+_INSIDE = ("embedded digits", "glimpses")  # data that comes with the package
 _LOCK = ".lock"
 _REMEDY = "Remove the file: the command that wrote it writes it again."
 _LONGEST = 80  # characters of a folder's name; file systems take 255 bytes
@@ -67,6 +69,62 @@ def _slug(made: tuple[str, ...]) -> str:
     return f"{safe[: _LONGEST - 9]}-{digest}"
 
 
+def command(
+    recipe: Recipe,
+    seed: int,
+    *,
+    precision: str | None = None,
+    source: str | None = None,
+    out: Path = RUNS,
+) -> str | None:
+    """The command that trains a run, in one line; None where no command does.
+
+    `source` is what its sequences are made from, as its record says; unless that is inside the
+    package, FOLDER or FILE stands for where a user has it.
+
+    >>> from fernn.experiments.recipes import find
+    >>> command(find("table4/grnn", "quick").but(training={"epochs": 3}), 1, precision="tf32")
+    'fernn train table4/grnn --scale quick --seed 1 --precision tf32 --set training.epochs=3'
+    """
+    plain = original(recipe)
+    settings = () if plain is None else changes(recipe, plain)
+    try:
+        if plain is None or changes(changed(plain, settings), recipe):
+            return None
+    except ValueError:  # changed in Python, in what `--set` has no key for
+        return None
+    words = ["fernn", "train", recipe.name, "--scale", recipe.scale]
+    words += ["--seed", str(seed)] if seed else []
+    words += ["--precision", precision] if precision else []
+    words += [word for setting in settings for word in ("--set", setting)]
+    words += [] if out == RUNS else ["--out", str(out)]
+    if source not in _INSIDE if source else recipe.scale != "quick":
+        words += ["--clips", "FILE"] if recipe.data.kind == "clips" else ["--data", "FOLDER"]
+    return shlex.join(words)
+
+
+def placed(run: Path, recipe: Recipe) -> tuple[Path, int] | None:
+    """The folder of all runs that one is in, and its seed; None where it was moved elsewhere."""
+    for path in (run, run.resolve()):
+        named = re.fullmatch(r"seed-(\d+)", path.name)
+        if named is not None:
+            seed = int(named[1])
+            below = folder("", recipe, seed).parts
+            if path.parts[-len(below) :] == below:
+                return path.parents[len(below) - 1], seed
+    return None
+
+
+def is_run(run: Path) -> bool:
+    """Whether a folder has a recipe or a record in it."""
+    return any((run / name).is_file() for name in (RECIPE, RECORD))
+
+
+def below(parent: Path) -> list[Path]:
+    """All runs below a folder, by their names."""
+    return sorted({path.parent for name in (RECIPE, RECORD) for path in parent.rglob(name)})
+
+
 def begin(run: Path, recipe: Recipe) -> dict[str, Any] | None:
     """Make the folder and write the recipe, or return the record of a run that is finished.
 
@@ -102,7 +160,7 @@ def read_recipe(run: Path) -> Recipe:
     if not path.is_file():
         raise FileNotFoundError(
             f"`run` must be a folder that `fernn train` made, with {RECIPE} or {RECORD} in it, got "
-            f"{str(run)!r}. Pretrained weights are shown by `fernn evaluate NAME`."
+            f"{str(run)!r}."
         )
     plain = read_json(path)
     try:

@@ -5,6 +5,7 @@ record = train(find("table1/translation/fernn-v2", "quick"), seed=0)
 
 import atexit
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +21,7 @@ from fernn._files import sha256
 from fernn.data import ClipArchive
 from fernn.experiments import datasets, records, runs
 from fernn.experiments.datasets import Source
-from fernn.experiments.devices import DEVICES, PRECISIONS, resolved
+from fernn.experiments.devices import DEVICES, PRECISIONS, described, resolved
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.fabric import (
     DoublePrecision,
@@ -35,6 +36,10 @@ from fernn.experiments.progress import Report
 from fernn.experiments.recipes import Recipe, to_json
 
 __all__ = ["DEVICES", "PRECISIONS", "DivergedError", "Interrupted", "train"]
+
+STOPPING = (
+    "stopping after this step or validation, and saving; again to stop sooner, without saving"
+)
 
 
 class _Double(DoublePrecision):
@@ -82,8 +87,9 @@ def train(
       are launched before the losses of earlier ones are known.
     - a checkpoint is written every `save_minutes` and at the end of each epoch.
 
-    Ctrl-C saves, then raises `Interrupted`. A loss that is not finite raises `DivergedError`; so
-    does a gradient that overflows float16 where the loss is not scaled up any more.
+    Ctrl-C ends the step or the validation, saves, then raises `Interrupted`; a second one raises
+    `KeyboardInterrupt`. A loss that is not finite raises `DivergedError`; so does a gradient that
+    overflows float16 where the loss is not scaled up any more.
     """
     report = Report() if report is None else report
     environment = records.environment()  # the code may change while it runs
@@ -107,6 +113,12 @@ def train(
         if done is not None:
             report.say(f"{folder} is finished; remove it to train it again")
             return done if first else None
+        report.say(described(fabric.device, fabric.world_size, precision))
+        if fabric.device.type == "cpu" and recipe.scale != "quick":
+            report.say(
+                f"scale {recipe.scale} is made for a GPU and takes very long on a CPU; "
+                "`--scale quick` is what fits one"
+            )
         torch.manual_seed(seed)
         train_videos, val_videos = (
             datasets.videos(
@@ -119,7 +131,7 @@ def train(
             )
             for split in ("train", "val")
         )
-        with _wish_to_stop() as stop:
+        with _wish_to_stop(lambda: report.say(STOPPING)) as stop:
             loop = Loop(
                 fabric,
                 recipe,
@@ -243,8 +255,12 @@ def _tf32(allowed: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _wish_to_stop() -> Iterator[Callable[[], bool]]:
-    """Turns Ctrl-C and SIGTERM into a wish that the loop asks for; a second one stops at once."""
+def _wish_to_stop(tell: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+    """Turns Ctrl-C and SIGTERM into a wish that the loop asks for; a second one stops at once.
+
+    `tell` is called at the first, in a thread: Python runs no handler before the call into PyTorch
+    that it is in returns, and a backward pass may take minutes.
+    """
     wished = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield wished.is_set  # signals belong to the main thread
@@ -256,6 +272,16 @@ def _wish_to_stop() -> Iterator[Callable[[], bool]]:
         wished.set()
         signal.signal(number, before[signal.Signals(number)])
 
+    def listen() -> None:
+        while heard := ear.recv(1):
+            if heard[0] in signals:
+                return tell()
+
+    ear, mouth = socket.socketpair()
+    mouth.setblocking(False)
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    wakened = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
     for number in signals:
         signal.signal(number, wish)
     try:
@@ -263,3 +289,7 @@ def _wish_to_stop() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(wakened)
+        mouth.close()  # the listener hears the end
+        listener.join()
+        ear.close()

@@ -36,18 +36,18 @@ def changed(metrics, *place, to):
 @pytest.mark.parametrize(
     ("recorded", "said"),
     [
-        (FORECAST, "agrees with its record: largest relative difference 0, in test mse"),
+        (FORECAST, "agrees with its record: all that is compared is the same"),
         (
             changed(FORECAST, "mse_per_step", 1, to=2.02e-3),
-            "agrees with its record: largest relative difference 0.0099, in mse per step 2",
+            "agrees with its record: mse per step 2 differs most, by 0.99% (2% is allowed)",
         ),
         (
             changed(FORECAST, "mse_per_velocity", 0, "mse", to=2e-3),
-            "differs from its record: largest relative difference 0.5, in mse per velocity 1 mse",
+            "differs from its record: mse per velocity 1 mse differs most, by 50% (2% is allowed)",
         ),
         (
             changed(FORECAST, "mse_per_step_long", 2, to=9.0),  # a rounding grows so far
-            "agrees with its record: largest relative difference 0, in test mse",
+            "agrees with its record: all that is compared is the same",
         ),
         (
             changed(FORECAST, "dataset", to="others"),
@@ -76,17 +76,17 @@ def test_forecasts(recorded, said):
     [
         (
             changed(CLIPS, "accuracy", to=0.53),
-            "agrees with its record: largest difference 3 of 100 clips, in accuracy",
+            "agrees with its record: accuracy differs most, by 3 of 100 clips (3 are allowed)",
         ),
         (
             changed(CLIPS, "accuracy_per_motion", "V^T_1", to=0.45),
-            "differs from its record: largest difference 5 of 100 clips, in "
-            "accuracy per motion V^T_1",
+            "differs from its record: accuracy per motion V^T_1 differs most, by 5 of 100 clips "
+            "(3 are allowed)",
         ),
         (
             # One clip of a small class is a large share of it.
             changed(CLIPS, "accuracy_per_class", "box", to=0.2),
-            "agrees with its record: largest difference 0 of 100 clips, in accuracy",
+            "agrees with its record: all that is compared is the same",
         ),
         (
             changed(CLIPS, "accuracy_per_motion", to={"V^T_0": 0.6, "V^T_2": 0.5}),
@@ -96,6 +96,14 @@ def test_forecasts(recorded, said):
 )
 def test_clips(recorded, said):
     assert agreement(CLIPS, recorded) == said
+
+
+def test_the_first_sequences_are_named():
+    recorded = {"mean": 1.0, "sequence_mse": [0.5, 1.5]}
+    said = agreement({"mean": 1.0, "sequence_mse": [0.5, 3.0]}, recorded)
+    assert said.endswith("the MSE of sequence 2 differs most, by 50% (2% is allowed)")
+    said = agreement({"mean": 4.0, "sequence_mse": [0.5, 1.5]}, recorded)
+    assert "the mean of these sequences differs most, by 75%" in said
 
 
 def test_nothing_is_said_of_records_without_these_metrics():

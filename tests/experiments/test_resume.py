@@ -1,10 +1,13 @@
 """Nothing is lost: a run that was killed, stopped or damaged ends as if nothing had happened."""
 
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
+from threading import Timer
 
 import pytest
 import torch
@@ -117,7 +120,8 @@ def test_ctrl_c_saves_and_the_run_goes_on(step, tiny, tmp_path, whole):
         train.train(tiny, out=tmp_path / "stopped", device="cpu", report=report)
     assert signal.getsignal(signal.SIGINT) is before
     assert runs.read_record(run) is None
-    assert _state(run)[1]["step"] in (step, step + 1)  # nothing that was done is done again
+    assert _state(run)[1]["step"] == step  # it takes no other, and none is done again
+    assert report.said.count(train.STOPPING) == 1
     first = runs.read_curve(run)
     train.train(tiny, out=tmp_path / "stopped", device="cpu")
     _assert_same_end(run, whole)
@@ -140,12 +144,31 @@ def test_a_second_ctrl_c_stops_at_once(tiny, tmp_path, whole):
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
 
+    report = At(10, twice)
     with pytest.raises(KeyboardInterrupt):
-        train.train(tiny, out=tmp_path, device="cpu", report=At(10, twice))
+        train.train(tiny, out=tmp_path, device="cpu", report=report)
+    assert report.said.count(train.STOPPING) == 1
     run = runs.folder(tmp_path, tiny, 0)
     assert _state(run)[1]["step"] == 8  # of the epoch before
     train.train(tiny, out=tmp_path, device="cpu")
     _assert_same_end(run, whole)
+
+
+@pytest.mark.usefixtures("_heard")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_wish_to_stop_is_answered_while_a_step_lasts(number):
+    """In a call that Python runs no handler in, as in a backward pass."""
+    answered = []
+    wakened = signal.set_wakeup_fd(-1)
+    with train._wish_to_stop(lambda: answered.append(time.monotonic())) as stop:
+        begun = time.monotonic()
+        Timer(0.1, os.kill, (os.getpid(), number)).start()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)  # a second or more
+        ended = time.monotonic()
+        assert stop()
+    (when,) = answered
+    assert when < (begun + ended) / 2
+    assert signal.set_wakeup_fd(wakened) == -1  # as it was before
 
 
 def test_random_numbers_go_on_where_they_were(tiny, tmp_path, monkeypatch):
@@ -195,7 +218,7 @@ def test_a_corrupted_checkpoint_falls_back_to_the_previous_one(tiny, tmp_path, w
     newest.write_bytes(data)
     told = At(None, None)
     train.train(tiny, out=tmp_path / "bad", device="cpu", report=told)
-    assert "cannot be used" in told.said[0]
+    assert sum("cannot be used" in text for text in told.said) == 1
     assert any("at step 5" in text or "at step 6" in text for text in told.said)
     _assert_same_end(run, whole)
 

@@ -11,7 +11,7 @@ from fernn import load
 from fernn.experiments import checkpoint, datasets, runs, state, train
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.loop import Loop
-from fernn.experiments.recipes import find, from_json
+from fernn.experiments.recipes import changed, find, from_json
 from fernn.models import Forecaster
 
 
@@ -53,6 +53,33 @@ def test_a_finished_run_is_not_trained_again(tiny, tmp_path):
     assert train.train(tiny, out=tmp_path, device="cpu", report=told) == record
     assert told.losses == []
     assert "is finished" in told.said[0]
+
+
+def test_a_run_says_where_it_runs_and_how_exactly(tiny, tmp_path):
+    told = Told()
+    train.train(tiny, out=tmp_path, device="cpu", precision="bf16-mixed", report=told)
+    assert told.said[0] == "on cpu, in bf16-mixed"
+    assert not any("--scale" in text for text in told.said)
+
+
+def test_a_scale_for_a_gpu_is_told_of_on_a_cpu_before_the_first_step(
+    settings, tmp_path, monkeypatch
+):
+    class Before(Told):
+        def step(self, done, loss, rate):
+            if done == 1:
+                assert [text for text in self.said if "takes very long on a CPU" in text]
+            super().step(done, loss, rate)
+
+    recipe = changed(find("table1/translation/fernn-v2-transported", "short"), settings)
+    monkeypatch.setattr(datasets, "source", lambda *_: "MNIST")  # the digits inside will do
+    train.train(recipe, out=tmp_path, device="cpu", report=(told := Before()))
+    assert told.losses
+    (said,) = [text for text in told.said if "--scale quick" in text]
+    assert said.startswith("scale short is made for a GPU")
+    again = Told()
+    train.train(recipe, out=tmp_path, device="cpu", report=again)
+    assert not any("--scale" in text for text in again.said)  # it is finished
 
 
 def test_a_finished_run_of_another_precision_or_data_is_refused(tiny, tmp_path, monkeypatch):

@@ -78,3 +78,9 @@ def test_load_pretrained_suggests_the_nearest_name():
         fernn.load_pretrained("translating-mnist/fernn-v22")
     with pytest.raises(ValueError, match="`name` must be one of rotating-mnist/fernn-v4, "):
         fernn.load_pretrained("cats")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_load_pretrained_knows_a_name_by_its_last_part(name):
+    with pytest.raises(ValueError, match=rf"Did you mean {name}\?$"):
+        fernn.load_pretrained(name.partition("/")[2])
