@@ -56,6 +56,8 @@ def test_list_shows_every_recipe(invoke):
     assert "0.0089" in result.output
     assert "paper" in result.output.splitlines()[0]
     assert "table1" not in result.output
+    assert "transported: " not in result.output
+    assert "transported: reads out flow equivariantly" in invoke("list", "table1").output
 
 
 def test_list_refuses_what_no_recipe_begins_with(invoke):

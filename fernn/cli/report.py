@@ -115,7 +115,9 @@ def report_command(
 def _results(folder: Path) -> results.Results:
     """The results below a folder; a folder that is named must be there."""
     if folder != runs.RUNS and not folder.is_dir():
-        raise FileNotFoundError(f"`--runs` must be a folder with runs, got {str(folder)!r}.")
+        raise FileNotFoundError(
+            f"`--runs` must be a folder with runs, got {str(folder)!r}, which is no folder."
+        )
     return results.load(folder)
 
 

@@ -12,7 +12,7 @@ from fernn._nearest import nearest
 from fernn.cli._app import app, console, say, writing
 from fernn.cli._batch import Batch, Job
 from fernn.cli._record import print_numbers
-from fernn.experiments import progress, recipes, runs, search
+from fernn.experiments import progress, recipes, runs, search, tables
 from fernn.experiments.devices import resolved
 
 _STOPPED = 130  # what a shell reports of a program that Ctrl-C ended
@@ -65,6 +65,9 @@ def list_command(
         spread = "" if paper.spread is None else f" ± {paper.spread:g}"
         value = "" if paper.mean is None else f"{paper.mean:g}{spread}"
         console.print(f"  {recipe.name:<46} {value}", highlight=False, soft_wrap=True)
+    for ending, meaning in tables.VARIANTS.items():
+        if any(ending in recipe.name for recipe in chosen):
+            console.print(f"[dim]{meaning}[/]", highlight=False, soft_wrap=True)
 
 
 @app.command("train")

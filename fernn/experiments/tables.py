@@ -55,10 +55,11 @@ COLUMNS: tuple[str, ...] = (
     "precision",
     "hardware",
 )
-_VARIANTS = {
+VARIANTS = {
     "-transported": "transported: reads out flow equivariantly; other rows as published",
     "-comoving": "comoving: ordinary convolutions in frames that turn, not the paper's network",
 }
+"""What the endings of recipes that the paper does not have mean; its number is of the plain one."""
 _METRICS = {paper.MSE: "test_mse", paper.ACCURACY: "accuracy"}
 
 
@@ -118,7 +119,7 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
     elif scale == "quick":
         notes += ["quick runs are another, smaller task: no ratio"]
     shown = [row.data["recipe"] for row in rows if row.data["n"]]
-    notes += [note for part, note in _VARIANTS.items() if any(part in name for name in shown)]
+    notes += [note for part, note in VARIANTS.items() if any(part in name for name in shown)]
     notes += [
         f"{row.data['model']}: not finite and in no mean, seed {', '.join(map(str, seeds))}"
         for row in rows
