@@ -1,10 +1,10 @@
 """Which sequences are hard: `python -m benchmarks.apart [--data FOLDER]`.
 
 Pretrained forecasters on a CPU, ten frames from ten, on the first sequences of the test split: the
-error of each sequence beside how much faster one of its two digits is than the other, in pixels a
-frame along the axis where they differ most. Digits that lie on one another in all observed frames
-cannot be told apart in them, and those that hardly move against each other stay so. The record
-goes to `apart.json`.
+error of each sequence beside how much the velocities of its two digits differ, in pixels a frame
+along the axis where they differ most. Digits that lie on one another in all observed frames cannot
+be told apart in them, and those that hardly move against each other stay so. The record goes to
+`apart.json`.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def table(record: dict) -> str:
     """Mean, median and largest error of the sequences whose digits are as fast apart."""
     shown = {"mean": fmean, "median": median, "largest": max}
     sequences = record["sequences"]
-    columns = ["one digit faster by", "sequences"]
+    columns = ["velocities differ by", "sequences"]
     columns += [f"{name.partition('/')[2]}, {what}" for name in sequences for what in shown]
     lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
     speeds = sorted({one["apart"] for every in sequences.values() for one in every})

@@ -80,6 +80,7 @@ def controls(found: results.Results) -> str:
     columns = ["rate", "batch", "gradient clipped at", "steps", "validation", "test", "step 60"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
     runs = [run for run in found.changed if not _longer(run)]
+    _on_one_source(runs)
     runs.sort(key=lambda run: -run.record["val_loss"])
     for run in runs:
         training, metrics = run.record["recipe"]["training"], run.metrics
@@ -99,6 +100,7 @@ def horizons(found: results.Results) -> str:
     lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
     alike = [run.record["recipe"]["training"] for run in found.changed if _longer(run)]
     runs = [run for run in found.changed if run.record["recipe"]["training"] in alike]
+    _on_one_source(runs)
     runs.sort(
         key=lambda run: (run.record["recipe"]["data"]["horizon"], -run.record["curve"][-1]["step"])
     )
@@ -108,6 +110,13 @@ def horizons(found: results.Results) -> str:
         cells += [f"{last['step']:,}", *(number(errors[step - 1]) for step in steps)]
         lines.append("| " + " | ".join([*cells, f"{errors[59] / errors[9]:.1f}"]) + " |")
     return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
+
+
+def _on_one_source(runs: list[results.Result]) -> None:
+    """Refuse to compare runs on different digits."""
+    sources = sorted({run.record["data"] for run in runs})
+    if len(sources) > 1:
+        raise ValueError(f"runs of one table must share their data, got {', '.join(sources)}.")
 
 
 def _longer(run: results.Result) -> bool:

@@ -106,6 +106,17 @@ def test_frames_without_weights_name_first_the_runs_that_have_them(tmp_path, inv
     assert f"the weights of {FERNN} were not kept" in picture
 
 
+def test_lost_weights_are_trained_again_at_the_scale_of_their_runs(tmp_path, invoke):
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN))
+    other = "table4/grnn"
+    write_run(tmp_path, other, scale="paper", metrics=forecast_metrics(other, "paper"))
+    result = invoke("figure", "14", "--runs", tmp_path, "--out", tmp_path / "a.png")
+    assert isinstance(result.exception, FileNotFoundError)
+    assert "to get it: fernn reproduce " in str(result.exception)
+    assert "--scale short" in str(result.exception)
+    assert "--scale paper" not in str(result.exception)
+
+
 def test_figure_takes_a_plain_run_that_was_trained_so_anyway(tmp_path, invoke):
     rotating = "table1/rotation/fernn-v4"
     assert find(rotating, "short").training.batch_size == 32

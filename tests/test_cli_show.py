@@ -151,6 +151,16 @@ def test_every_record_names_a_command_that_makes_its_recipe():
         assert ("FOLDER" in words or "FILE" in words) == (record["data"] not in INSIDE)
 
 
+def test_the_command_has_the_parts_of_a_batch_and_asks_for_clips_of_kth(invoke, tmp_path):
+    about = {"metrics": forecast_metrics(NAME), "data": "MNIST", "processes": 2}
+    for micro, seed in ((64, 0), (32, 1)):
+        run = write_run(tmp_path, NAME, seed=seed, **about, micro_batch=micro)
+        words = _command(invoke("show", run).output)
+        assert ("--micro-batch" in words) == (micro == 32)  # of 128
+    kth = runs.command(find("table2/kth/grnn", "quick"), 0)
+    assert kth == "fernn train table2/kth/grnn --scale quick --clips FILE"
+
+
 def test_a_recipe_that_no_command_makes_has_none():
     recipe = find(NAME, "quick")
     assert runs.command(recipe.but(name="table9/mine"), 0) is None

@@ -39,7 +39,7 @@ def show(
 
 def _print_finished(recipe: recipes.Recipe, record: dict[str, Any]) -> None:
     say(*_about(recipe), *_epochs(recipe, record["curve"]))
-    say(*_trained_by(recipe, record["seed"], record.get("precision"), record.get("data")))
+    say(*_trained_by(recipe, record["seed"], record, record.get("data")))
     print_numbers(record)
 
 
@@ -53,7 +53,7 @@ def _print_unfinished(run: Path) -> None:
     place = runs.placed(run, recipe)
     if place is not None:  # elsewhere no command goes on with it
         state, (out, seed) = kept or {}, place
-        say(*_trained_by(recipe, seed, state.get("precision"), state.get("source"), out))
+        say(*_trained_by(recipe, seed, state, state.get("source"), out))
 
 
 def _list(folder: Path) -> None:
@@ -92,10 +92,19 @@ def _epochs(recipe: recipes.Recipe, curve: list[dict[str, Any]]) -> list[str]:
 def _trained_by(
     recipe: recipes.Recipe,
     seed: int,
-    precision: str | None,
+    state: dict[str, Any],
     source: str | None,
     out: Path = runs.RUNS,
 ) -> list[str]:
     """The command that trains it, where one does."""
-    line = runs.command(recipe, seed, precision=precision, source=source, out=out)
+    micro, batch = state.get("micro_batch"), recipe.training.batch_size
+    parts = micro if micro and micro * state.get("processes", 1) < batch else None
+    line = runs.command(
+        recipe,
+        seed,
+        precision=state.get("precision"),
+        source=source,
+        micro_batch=parts,  # batch-norm sees them
+        out=out,
+    )
     return [] if line is None else [f"command: {line}"]

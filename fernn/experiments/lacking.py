@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fernn.experiments.recipes import recipes
 from fernn.experiments.results import Results
-from fernn.experiments.runs import BEST, RUNS
+from fernn.experiments.runs import BEST, RUNS, needed
 
 ARCHIVE = "an archive of clips (--clips FILE)"
 ANOTHER = Path(
@@ -34,6 +34,11 @@ def weights_of(name: str) -> str:
 def are_weights(name: str) -> bool:
     """Whether what is missing is the weights of a run that has a record."""
     return name.startswith(_WEIGHTS)
+
+
+def recipe_of(name: str) -> str:
+    """The recipe that what is missing belongs to."""
+    return name.removeprefix(_WEIGHTS)
 
 
 def grouped(names: Iterable[str]) -> list[str]:
@@ -68,7 +73,7 @@ def said(names: Iterable[str]) -> list[str]:
 
 def _without_weights(names: Iterable[str]) -> list[str]:
     """The sentence about runs whose weights are missing, where there are any."""
-    lost = grouped(name.removeprefix(_WEIGHTS) for name in names if are_weights(name))
+    lost = grouped(recipe_of(name) for name in names if are_weights(name))
     return [f"no frames: the weights of {', '.join(lost)} were not kept"] if lost else []
 
 
@@ -88,7 +93,7 @@ def remedy(
     train = [name for name in names if name in known]
     if train:
         ways.append(_command(train, at, results, given))
-    lost = [name.removeprefix(_WEIGHTS) for name in names if are_weights(name)]
+    lost = [recipe_of(name) for name in names if are_weights(name)]
     if again := [name for name in lost if name in known]:
         ways.append(_command(again, at, replace(results, folder=ANOTHER), given))
     if lost:
@@ -136,11 +141,11 @@ def _below(option: str, folder: Path) -> str:
 
 def _command(names: list[str], scale: str, results: Results, given: Given) -> str:
     """The command that trains all of these recipes, or, where they are changed, one for each."""
-    data = [recipes()[name].data for name in names]
+    options = {needed(recipes()[name].at(scale)) for name in names}
     needs = f" --scale {scale}"
-    if any(d.kind != "clips" for d in data) and scale != "quick":
+    if "--data" in options:
         needs += f" --data {_quoted(given.data or 'FOLDER')}"
-    if any(d.archive == "kth" or (d.kind == "clips" and scale != "quick") for d in data):
+    if "--clips" in options:
         needs += f" --clips {_quoted(given.clips or 'FILE')}"
     needs += _below("--out", results.folder)  # where the results are looked for
     if results.settings:

@@ -75,6 +75,7 @@ def command(
     *,
     precision: str | None = None,
     source: str | None = None,
+    micro_batch: int | None = None,
     out: Path = RUNS,
 ) -> str | None:
     """The command that trains a run, in one line; None where no command does.
@@ -97,10 +98,22 @@ def command(
     words += ["--seed", str(seed)] if seed else []
     words += ["--precision", precision] if precision else []
     words += [word for setting in settings for word in ("--set", setting)]
+    words += ["--micro-batch", str(micro_batch)] if micro_batch else []
     words += [] if out == RUNS else ["--out", str(out)]
-    if source not in _INSIDE if source else recipe.scale != "quick":
-        words += ["--clips", "FILE"] if recipe.data.kind == "clips" else ["--data", "FOLDER"]
+    option = needed(recipe, source)
+    words += [] if option is None else [option, "FILE" if option == "--clips" else "FOLDER"]
     return shlex.join(words)
+
+
+def needed(recipe: Recipe, source: str | None = None) -> str | None:
+    """The option by which a user gives the data, None where they come with the package.
+
+    `source` is what a run was made from, where there is one.
+    """
+    small = recipe.scale == "quick" and recipe.data.archive != "kth"
+    if source in _INSIDE if source else small:
+        return None
+    return "--clips" if recipe.data.kind == "clips" else "--data"
 
 
 def placed(run: Path, recipe: Recipe) -> tuple[Path, int] | None:

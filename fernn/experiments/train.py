@@ -92,10 +92,10 @@ def train(
     overflows float16 where the loss is not scaled up any more.
     """
     report = Report() if report is None else report
-    environment = records.environment()  # the code may change while it runs
     archive = datasets.clips(recipe, clips)
     source = datasets.source(recipe, root, archive)
     fabric = _fabric(device, devices, nodes, precision, micro_batch)
+    environment = records.environment()  # of now: the code may change while it runs
     first, folder = fabric.is_global_zero, runs.folder(out, recipe, seed)
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     report = report if first else Report()  # one rank alone tells of the run
@@ -259,9 +259,10 @@ def _wish_to_stop(tell: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     """Turns Ctrl-C and SIGTERM into a wish that the loop asks for; a second one stops at once.
 
     `tell` is called at the first, in a thread: Python runs no handler before the call into PyTorch
-    that it is in returns, and a backward pass may take minutes.
+    that it is in returns, and a backward pass may take minutes. Nor does it count: of two signals
+    in one call the handler hears as of one, the thread as of two.
     """
-    wished = threading.Event()
+    wished, heard = threading.Event(), 0
     if threading.current_thread() is not threading.main_thread():
         yield wished.is_set  # signals belong to the main thread
         return
@@ -271,11 +272,15 @@ def _wish_to_stop(tell: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     def wish(number: int, frame: FrameType | None) -> None:
         wished.set()
         signal.signal(number, before[signal.Signals(number)])
+        if heard > 1:
+            signal.raise_signal(number)
 
     def listen() -> None:
-        while heard := ear.recv(1):
-            if heard[0] in signals:
-                return tell()
+        nonlocal heard
+        while byte := ear.recv(1):
+            heard += byte[0] in signals
+            if heard == 1 and byte[0] in signals:
+                tell()
 
     ear, mouth = socket.socketpair()
     mouth.setblocking(False)
@@ -290,6 +295,7 @@ def _wish_to_stop(tell: Callable[[], None]) -> Iterator[Callable[[], bool]]:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(wakened)
-        mouth.close()  # the listener hears the end
+        mouth.shutdown(socket.SHUT_WR)  # the listener hears the end, also where a fork kept a copy
+        mouth.close()
         listener.join()
         ear.close()

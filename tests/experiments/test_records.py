@@ -119,6 +119,19 @@ def test_readme_names_every_commit_of_a_run():
     assert after == [before[0].replace("0000000", "aaaaaaa and changes, unknown, bbbbbbb")]
 
 
+@pytest.mark.parametrize(
+    ("table", "part", "setting"),
+    [(runs.controls, "training", "clip"), (runs.horizons, "data", "horizon")],
+)
+def test_controls_on_other_digits_are_not_compared(table, part, setting, tmp_path):
+    for value, data in ((8, "MNIST"), (9, "embedded digits")):
+        recipe = find("table1/translation/grnn", "quick").but(**{part: {setting: value}})
+        about = {"data": data, "metrics": forecast_metrics(recipe.name, "quick")}
+        write_run(tmp_path, recipe.name, scale="quick", recipe=recipe, **about)
+    with pytest.raises(ValueError, match="must share their data, got MNIST, embedded digits"):
+        table(results.load(tmp_path))
+
+
 def test_readme_begins_with_the_training_that_validates_best(tmp_path):
     name, recipe = "table1/translation/grnn", find("table1/translation/grnn", "short")
     better = recipe.but(training={"batch_size": 32})

@@ -139,6 +139,37 @@ def _heard():
 
 
 @pytest.mark.usefixtures("_heard")
+def test_a_second_ctrl_c_within_one_call_stops_at_once():
+    """Signals that come while Python is in a library are one to its handler."""
+    code = """
+import hashlib, os, signal, threading, time
+from fernn.experiments import train
+
+def twice():
+    for _ in range(2):
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+with train._wish_to_stop(lambda: print("told", flush=True)) as stop:
+    if os.fork() == 0:  # a child that outlives the context must not hold it
+        time.sleep(60)
+    threading.Thread(target=twice).start()
+    try:
+        for _ in range(40):
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)  # a second or so
+        print("never")
+    except KeyboardInterrupt:
+        print("stopped", flush=True)
+print("left", flush=True)
+os.killpg(0, signal.SIGKILL)
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=50, start_new_session=True
+    )
+    assert done.stdout.split() == ["told", "stopped", "left"], done.stderr
+
+
 def test_a_second_ctrl_c_stops_at_once(tiny, tmp_path, whole):
     def twice():
         for _ in range(2):

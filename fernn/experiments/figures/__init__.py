@@ -9,7 +9,7 @@ from fernn._nearest import nearest
 from fernn.experiments import counterexample, lacking
 from fernn.experiments.figures import _bars, _curves, _samples, _velocity
 from fernn.experiments.figures._curves import DATASETS
-from fernn.experiments.figures._models import best_scale, table_models
+from fernn.experiments.figures._models import best_scale, scale_of, table_models
 from fernn.experiments.figures._panel import Panel, compose, drawn, form, save
 from fernn.experiments.figures._samples import Sources, extremes
 from fernn.experiments.recipes import SCALES
@@ -218,7 +218,9 @@ def _told(
     for alike in sorted(others, key=place):
         what = "runs with weights" if lost and _have_weights(alike) else "trained otherwise"
         told.append(f"{what}: {lacking.drawing(number, alike, given)}")
-    at = scale or next((panel.scale for panel in made if panel.scale), results.largest_scale)
+    names = [lacking.recipe_of(name) for name in missing]
+    drawn_at = next((panel.scale for panel in made if panel.scale), None)
+    at = scale or drawn_at or scale_of({name: name for name in names}, results)
     if way := lacking.remedy(missing, chosen, at, given):
         told.append(f"to get it: {way}")
     other = f"{number}-actions"  # on the clips that stand in for KTH

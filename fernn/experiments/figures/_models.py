@@ -1,6 +1,6 @@
 """Which models a figure compares, in which colours, and the runs it takes them from."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from fernn.experiments import paper
@@ -67,7 +67,11 @@ def best_scale(models: Sequence[Model], results: Results) -> str | None:
     Quick runs, another and smaller task, are drawn where there are no others. None where there are
     no runs at all.
     """
-    rows = {model.recipe: model.row or model.recipe for model in models}
+    return scale_of({model.recipe: model.row or model.recipe for model in models}, results)
+
+
+def scale_of(rows: Mapping[str, str], results: Results) -> str | None:
+    """The scale with runs of the most rows, of which recipes are variants; see `best_scale`."""
     have = {
         s: {rows[r.name] for r in results.found if r.scale == s and r.name in rows} for s in SCALES
     }
