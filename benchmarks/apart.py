@@ -11,37 +11,34 @@ import argparse
 from pathlib import Path
 from statistics import fmean, median
 
-import torch
+from rich.console import Console
 
 from benchmarks.report import RECORD
 from benchmarks.runs import number, origin
 from fernn import load_pretrained
 from fernn.experiments import records
+from fernn.experiments.evaluate import sequence_errors
+from fernn.experiments.progress import counting
 from fernn.experiments.recipes import from_json
 from fernn.experiments.testdata import TestData
 from fernn.models import pretrained_record
 
 APART = RECORD.with_name("apart.json")
 NAMES = ("translating-mnist/grnn", "translating-mnist/fernn-v2")
-SEQUENCES, BATCH = 512, 8
+SEQUENCES = 512
 
 
 def run(name: str, root: Path | None) -> list[dict[str, float]]:
     """Of each sequence the error, and the largest difference of its digits' velocities."""
     recipe = from_json(pretrained_record(name)["recipe"])
-    videos = TestData(recipe, root=root).videos(horizon=recipe.data.horizon, size=SEQUENCES)
-    model, observed, found = load_pretrained(name), recipe.data.observed, []
-    for first in range(0, SEQUENCES, BATCH):
-        batch = videos.batch(range(first, min(first + BATCH, SEQUENCES)), epoch=0)
-        seen, truth = batch.frames[:, :observed], batch.frames[:, observed:]
-        with torch.no_grad():
-            errors = (model(seen, recipe.data.horizon) - truth).square().mean((1, 2, 3, 4))
-        apart = (batch.velocities[:, 0] - batch.velocities[:, 1]).abs().amax(-1)
-        for error, speed in zip(errors.tolist(), apart.tolist(), strict=True):
-            found.append({"apart": speed, "mse": error})
-        print(f"{name}: {len(found)} of {SEQUENCES} sequences", end="\r", flush=True)
-    print()
-    return found
+    videos = TestData(recipe, root=root).videos(size=SEQUENCES)
+    one, other = videos.batch(range(SEQUENCES), epoch=0).velocities.unbind(1)
+    with counting(Console(stderr=True)) as progress:
+        errors = sequence_errors(
+            load_pretrained(name), recipe, SEQUENCES, root=root, progress=progress
+        )
+    apart = (one - other).abs().amax(-1).tolist()
+    return [{"apart": a, "mse": e} for a, e in zip(apart, errors, strict=True)]
 
 
 def table(record: dict) -> str:

@@ -67,11 +67,13 @@ def sequence_errors(
     recipe: Recipe,
     count: int,
     *,
+    root: Source | None = None,
     device: str | torch.device = "cpu",
     progress: Progress = silent,
 ) -> list[float]:
-    """The error of each of the first test sequences, made of the digits inside the package."""
-    data = TestData(recipe, device=device)
+    """The error of each of the first test sequences, made of the digits inside the package unless
+    `root` has others."""
+    data = TestData(recipe, root=root, device=device)
     frames = data.videos(size=count).batch(range(count), epoch=0).frames
     observed = recipe.data.observed
     errors = []

@@ -11,9 +11,7 @@ from fernn.experiments.results import Results
 from fernn.experiments.runs import BEST, RUNS, needed
 
 ARCHIVE = "an archive of clips (--clips FILE)"
-ANOTHER = Path(
-    "ANOTHER-FOLDER"
-)  # a folder in which nothing is finished, so that all is trained again
+ANOTHER = Path("ANOTHER-FOLDER")  # in which nothing is finished, so that all is trained again
 _WEIGHTS = "weights of "
 
 

@@ -270,7 +270,6 @@ def test_records_of_pretrained_models_are_of_the_weights_in_the_package(path, na
 
 def test_apart_has_the_error_of_each_sequence_and_how_its_digits_part(monkeypatch):
     monkeypatch.setattr(apart, "SEQUENCES", 3)
-    monkeypatch.setattr(apart, "BATCH", 2)
     name = "translating-mnist/grnn"
     made = apart.run(name, None)
     errors = pretrained_record(name)["check"]["sequence_mse"][:3]
