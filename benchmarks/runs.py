@@ -63,7 +63,7 @@ def _how(scale: str, epochs: object, changes: Sequence[str]) -> tuple[str, list[
     >>> _how("short", 20, ["data.horizon=20", "training.epochs=20", "training.clip=None"])
     ('short, 20 epochs, no clip', ['data.horizon=20'])
     """
-    words, others = [scale, f"{epochs} epochs"], []
+    words, others = [scale, f"{epochs} epoch{'s' * (str(epochs) != '1')}"], []
     for change in changes:
         name, _, value = change.partition("=")
         place, _, field = name.partition(".")
