@@ -1,10 +1,11 @@
-"""Which sequences are hard: `python -m benchmarks.apart [--data FOLDER]`.
+"""Which sequences are hard: `python -m benchmarks.apart [--data FOLDER] [--observed FRAMES]`.
 
 Pretrained forecasters on a CPU, ten frames from ten, on the first sequences of the test split: the
 error of each sequence beside how much the velocities of its two digits differ, in pixels a frame
 along the axis where they differ most. Digits that lie on one another in all observed frames cannot
 be told apart in them, and those that hardly move against each other stay so. The record goes to
-`apart.json`.
+`apart.json`. With `--observed` it is of the FERNN alone, which observes ten frames or that many, on
+fewer sequences, and goes to `observed.json`.
 """
 
 import argparse
@@ -23,20 +24,20 @@ from fernn.experiments.recipes import from_json
 from fernn.experiments.testdata import TestData
 from fernn.models import pretrained_record
 
-APART = RECORD.with_name("apart.json")
+APART, OBSERVED = RECORD.with_name("apart.json"), RECORD.with_name("observed.json")
 NAMES = ("translating-mnist/grnn", "translating-mnist/fernn-v2")
-SEQUENCES = 512
+SEQUENCES, FEWER = 512, 192
 
 
-def run(name: str, root: Path | None) -> list[dict[str, float]]:
+def run(
+    name: str, root: Path | None, count: int = SEQUENCES, observed: int = 10
+) -> list[dict[str, float]]:
     """Of each sequence the error, and the largest difference of its digits' velocities."""
-    recipe = from_json(pretrained_record(name)["recipe"])
-    videos = TestData(recipe, root=root).videos(size=SEQUENCES)
-    one, other = videos.batch(range(SEQUENCES), epoch=0).velocities.unbind(1)
+    recipe = from_json(pretrained_record(name)["recipe"]).but(data={"observed": observed})
+    videos = TestData(recipe, root=root).videos(size=count)
+    one, other = videos.batch(range(count), epoch=0).velocities.unbind(1)
     with counting(Console(stderr=True)) as progress:
-        errors = sequence_errors(
-            load_pretrained(name), recipe, SEQUENCES, root=root, progress=progress
-        )
+        errors = sequence_errors(load_pretrained(name), recipe, count, root=root, progress=progress)
     apart = (one - other).abs().amax(-1).tolist()
     return [{"apart": a, "mse": e} for a, e in zip(apart, errors, strict=True)]
 
@@ -61,14 +62,23 @@ def table(record: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder with MNIST's files")
-    root = parser.parse_args().data
+    parser.add_argument("--observed", type=int, help="frames to observe in place of ten")
+    arguments = parser.parse_args()
+    root, observed = arguments.data, arguments.observed
     record: dict[str, object] = {
         "environment": records.environment(),
         "digits": "MNIST" if root else "the digits inside the package",
         "weights": {name: pretrained_record(name)["weights"]["sha256"] for name in NAMES},
     }
-    record["sequences"] = {name: run(name, root) for name in NAMES}
-    records.write(APART, record)
+    if observed is None:
+        record["sequences"] = {name: run(name, root) for name in NAMES}
+        records.write(APART, record)
+        return
+    record["sequences"] = {
+        f"{NAMES[-1]}, {frames} observed": run(NAMES[-1], root, FEWER, frames)
+        for frames in (10, observed)
+    }
+    records.write(OBSERVED, record)
 
 
 if __name__ == "__main__":

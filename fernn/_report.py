@@ -26,11 +26,12 @@ class Report:
     """Relative errors of h_t[ψ(ν̂)·f](ν) = ψ_{t−1}(ν̂)·h_t[f](ν − ν̂), tensors [ν̂, T] in float64.
 
     `error` compares the slices with ν − ν̂ in V, `pairs` of them, relative to how much the output
-    varies over the canvas, so that a large constant hides nothing. `everywhere` counts all of V,
-    taking a slice whose partner lies outside V to be wholly wrong: the price of truncation. Where
-    the flow interpolates, `interpolation` estimates what that costs, by moving the input and the
-    output there and back; it is the largest so far in time. Outputs without a V axis are compared
-    as they are, and values [B, K] relative to their change when the video runs backwards.
+    varies over the canvas, all channels together, so that no constant hides it. `everywhere` counts
+    all of V, taking a slice whose partner lies outside V to be wholly wrong: the price of
+    truncation. Where the flow interpolates, `interpolation` estimates what that costs, by moving
+    the input and the output there and back; it is the largest so far in time. Outputs without a V
+    axis are compared as they are, and values [B, K] relative to their change when the video runs
+    backwards.
     """
 
     flow: Flow
@@ -53,18 +54,21 @@ class Report:
         """exact, interpolated or broken; inconclusive or vacuous where nothing can be said.
 
         - exact: every error is rounding;
-        - interpolated: no error exceeds what the flow's interpolation loses by itself;
+        - interpolated: no error exceeds what the flow's interpolation loses by itself; a smaller
+          break is not seen;
         - broken: some error does;
-        - inconclusive: none does, but interpolation blurs this video too much to tell;
+        - inconclusive: interpolation blurs this video too much to tell;
         - vacuous: no ν − ν̂ lies in V, so nothing was compared.
         """
         if not any(self.pairs):
             return "vacuous"
         if self.worst <= self.tolerance:
             return "exact"
-        if not bool((self.error <= self.interpolation + self.tolerance).all()):
-            return "broken"
-        return "interpolated" if float(self.interpolation.max()) <= BLUR else "inconclusive"
+        blur = float(self.interpolation.max())
+        if blur > BLUR and self.worst <= blur + self.tolerance:
+            return "inconclusive"
+        within = bool((self.error <= self.interpolation + self.tolerance).all())
+        return "interpolated" if within else "broken"
 
     def __str__(self) -> str:
         shown = self.error.amax(1).argsort(descending=True)[:12].sort().values.tolist()

@@ -131,7 +131,8 @@ def sample_video(
     canvas: Sequence[int] | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Random frames that a flow can be tried on: smooth bumps, inside the disc that rotation keeps.
+    """Random frames that a flow can be tried on: smooth bumps, inside the disc that rotation keeps;
+    where nothing is interpolated every third frame is upside down.
 
     Shapes: [1, steps, channels, *canvas]; the canvas is the flow's own where V is closed.
     """
@@ -146,6 +147,8 @@ def sample_video(
     bumps = (1, steps, channels, 3)
     centre = (torch.rand(*bumps, dim, generator=generator, dtype=torch.double) - 0.5) * radius
     height = torch.rand(bumps, generator=generator, dtype=torch.double) + 0.5
+    if flow.exact:  # a model may treat what is below zero otherwise; interpolation blurs it more
+        height[:, 2::3] *= -1
     centre = centre.reshape(*bumps, *(1,) * dim, dim)
     distance = ((grid - centre) ** 2).sum(-1)
     width = max(1.0, radius / 5)

@@ -114,7 +114,7 @@ def _kept(run: Path) -> tuple[nn.Module, Recipe, dict[str, Any]]:
         raise FileNotFoundError(
             f"`run` must have weights, got {str(run)!r} without {runs.BEST}: {why}"
         )
-    model = models.load(run / runs.BEST).float()  # as a run evaluates it
+    model = models.load(runs.check_weights(run, record)).float()  # as a run evaluates it
     return model, runs.read_recipe(run), record or {}
 
 

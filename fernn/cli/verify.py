@@ -43,7 +43,8 @@ def verify_command(
 ) -> None:
     """Measure how flow equivariant a model is; without an argument, every model on every flow.
 
-    Exits with 1 where the recurrence is not, and of a table where a verdict is not the theory's.
+    Exits with 1 where its recurrence or, under translation on a closed V, its output is not, and of
+    a table where a verdict is not the theory's.
     """
     if what is None:
         raise typer.Exit(1 if print_all(record) else 0)
@@ -58,7 +59,8 @@ def verify_command(
 
 
 def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -> bool:
-    """Print the reports of one model, and draw the first; return whether its recurrence passes."""
+    """Print the reports of one model, and draw the first; return whether both pass, the second
+    where it can: translations on a closed V."""
     model, recipe = _load(what)
     if isinstance(model, models.CNN3D):
         raise typer.BadParameter(f"{what} holds a {type(model).__name__}, which has no flow.")
@@ -77,15 +79,20 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
         own = None if closed != flow else canvas
         small = sample_video(closed, steps=steps, channels=channels, canvas=own)
         through = verify(whole, small, closed, dtype=_DTYPES[dtype])
-    where = (
-        "on its own V, so not exact" if closed == flow else "with the same weights on a closed V"
-    )
+    group = isinstance(closed, Translation) and closed.closed is not None
+    own_v = "on its own V, which is closed" if group else "on its own V, so not exact"
+    where = own_v if closed == flow else "with the same weights on a closed V"
     print(f"\nThe whole model, which pools over V, {where}:")
     print(through)
     if plot is not None:
         report.plot(plot)
         console.print(f"errors drawn to {plot}")
-    return report.verdict in _COLOURS
+    if report.verdict not in _COLOURS:
+        return False
+    if group and through.verdict not in _COLOURS:
+        print("\nSo its recurrence is flow equivariant, and what comes out of the model is not.")
+        return False
+    return True
 
 
 def print_all(record: Path | None = None) -> int:
@@ -183,7 +190,8 @@ def _load(what: str) -> tuple[nn.Module, Recipe | None]:
     if what in names:
         return models.load_pretrained(what), from_json(models.pretrained_record(what)["recipe"])
     if (path / runs.BEST).is_file():
-        return models.load(path / runs.BEST), runs.read_recipe(path)
+        kept = runs.check_weights(path, runs.read_record(path))
+        return models.load(kept), runs.read_recipe(path)
     if (path / runs.RECIPE).is_file():
         raise FileNotFoundError(
             f"`model` must be a run that has finished an epoch, got {str(path)!r} without weights."

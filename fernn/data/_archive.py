@@ -13,6 +13,7 @@
 | name | text [] | name of the dataset; without it, that of the file |
 """
 
+import hashlib
 import os
 import sys
 from dataclasses import dataclass, field
@@ -67,6 +68,14 @@ class ClipArchive:
     def offset(self) -> Tensor:
         """Position in `frames` of the first frame of each clip, int64 [N]."""
         return self.length.cumsum(0) - self.length
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of everything that a model learns from or is measured by, whatever the file is called."""
+        digest = hashlib.sha256(repr((self.frames.shape, self.classes, self.split)).encode())
+        for part in (self.frames, self.length, self.label):
+            digest.update(part.contiguous().numpy().data)
+        return digest.hexdigest()
 
     def indices(self, split: str) -> Tensor:
         """The clips of one split, in the order of the archive, int64 [n]."""

@@ -27,26 +27,41 @@ class IdxFile:
 
     name: str
     shape: tuple[int, ...]
-    algorithm: str
-    digest: str
+    sha256: str
 
     def read(self, path: Path) -> NDArray[np.uint8]:
         """The array in `path`, which must be this file to the byte."""
         array = read_idx(path, self.shape)
-        found = _digest(self.algorithm, idx_bytes(array))
-        if found != self.digest:
+        found = hashlib.sha256(idx_bytes(array)).hexdigest()
+        if found != self.sha256:
             raise DataError(
-                f"{path} has {self.algorithm.upper()} {found} when unpacked, expected "
-                f"{self.digest}; it is damaged or not the real {self.name}: download it again."
+                f"{path} has SHA-256 {found} when unpacked, expected {self.sha256}; it is damaged "
+                f"or not the real {self.name}: download it again."
             )
         return array
 
 
 OFFICIAL = (
-    IdxFile("train-images-idx3-ubyte", (60000, 28, 28), "md5", "6bbc9ace898e44ae57da46a324031adb"),
-    IdxFile("train-labels-idx1-ubyte", (60000,), "md5", "a25bea736e30d166cdddb491f175f624"),
-    IdxFile("t10k-images-idx3-ubyte", (10000, 28, 28), "md5", "2646ac647ad5339dbf082846283269ea"),
-    IdxFile("t10k-labels-idx1-ubyte", (10000,), "md5", "27ae3e4e09519cfbb04c329615203637"),
+    IdxFile(
+        "train-images-idx3-ubyte",
+        (60000, 28, 28),
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    ),
+    IdxFile(
+        "train-labels-idx1-ubyte",
+        (60000,),
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    ),
+    IdxFile(
+        "t10k-images-idx3-ubyte",
+        (10000, 28, 28),
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    ),
+    IdxFile(
+        "t10k-labels-idx1-ubyte",
+        (10000,),
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
 )
 
 # As printed by `python -m fernn.data.embedded.build FOLDER`.
@@ -54,25 +69,21 @@ EMBEDDED = (
     IdxFile(
         "train-images-idx3-ubyte",
         (6000, 28, 28),
-        "sha256",
         "276107be590759c3f0926df722c4de39cdda1227591a1ecd47a184690a8ebf06",
     ),
     IdxFile(
         "train-labels-idx1-ubyte",
         (6000,),
-        "sha256",
         "68a5c4f7f395a30b3c9c1866520c6eee961a3d0347446a56e17e4f65c8dfbbc6",
     ),
     IdxFile(
         "t10k-images-idx3-ubyte",
         (1000, 28, 28),
-        "sha256",
         "08212e895b958225f959f761e33da53e35faa44cebc75e329dcaa7b477fbddc0",
     ),
     IdxFile(
         "t10k-labels-idx1-ubyte",
         (1000,),
-        "sha256",
         "a8455fc3bf4f53a12fd7fac83ac10b16241e37d6ab97bdfad5c2ebdffb543bea",
     ),
 )
@@ -124,7 +135,3 @@ def _find(folder: Path, name: str) -> Path:
         f"`root` must be a folder that holds {name} or {name}.gz, found neither in {folder}; "
         "`fernn data fetch mnist` downloads them."
     )
-
-
-def _digest(algorithm: str, data: bytes) -> str:
-    return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()

@@ -78,7 +78,7 @@ def _problem(entry: zipfile.ZipInfo, seen: set[str]) -> str | None:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or ":" in name:
         return "leads out of its folder"
-    if "\0" in name:
+    if not name.isprintable():
         return "hides a part of its name"
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         return "is neither a file nor a folder"

@@ -50,6 +50,7 @@ class Loop:
         train: Videos,
         val: Videos,
         source: str,
+        digest: str | None,
         precision: str,
         environment: dict[str, Any],
         report: Report,
@@ -89,6 +90,7 @@ class Loop:
         self.progress = Progress(
             micro_batch=micro,
             source=source,
+            digest=digest,
             precision=precision,
             device=fabric.device.type,
             commits=[records.commit(environment)],
@@ -295,6 +297,7 @@ class Loop:
         tensors, plain = found
         runs.check_began(self.folder, plain.get("precision"), progress.precision, runs.PRECISION)
         runs.check_began(self.folder, plain["source"], progress.source, runs.DATA)
+        runs.check_began(self.folder, plain.get("digest"), progress.digest, runs.CLIPS)
         if plain.get("device", progress.device) != progress.device:
             self.report.say(f"on {progress.device} from here on; on {plain['device']} until now")
         try:

@@ -106,7 +106,8 @@ def on_closed(model: Model, flow: Flow) -> tuple[Model, Flow]:
     if isinstance(flow, Rotation):
         closed = Rotation(velocities=[0, 90, 180, 270], group=flow.group)
     elif isinstance(flow, Translation):
-        closed = Translation(closed=(5,) * flow.group.dim)
+        size = int(str(model.config.get("kernel_size", 3)))
+        closed = Translation(closed=(max(5, size // 2),) * flow.group.dim)  # pads wrap once
     else:
         return model, flow
     if len(model.flow) == 1:

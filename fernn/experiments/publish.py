@@ -35,13 +35,7 @@ def publish(run: Path, name: str, *, folder: Path = FOLDER) -> dict[str, Any]:
     if not records.known(result.record):
         raise ValueError(f"`run` must be of a commit without changes, got {str(run)!r}.")
     recipe = from_json(result.record["recipe"])
-    kept = sha256(run / runs.BEST)
-    if result.record.get("best_sha256", kept) != kept:
-        raise ValueError(
-            f"`run` must hold the weights that its record is of, got {run / runs.BEST}, which was "
-            "changed since."
-        )
-    model = load(run / runs.BEST).float()
+    model = load(runs.check_weights(run, result.record)).float()
     size = 2 * sum(parameter.numel() for parameter in model.parameters())
     if size > MOST_BYTES:
         raise ValueError(

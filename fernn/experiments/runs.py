@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fernn import _check
-from fernn._files import part_pattern, written_whole
+from fernn._files import part_pattern, sha256, written_whole
 from fernn.experiments import records
 from fernn.experiments.recipes import Recipe, changed, changes, from_json, original, to_json
 
@@ -30,6 +30,7 @@ RECIPE, CURVE, BEST, RECORD = "recipe.json", "curve.jsonl", "best.safetensors", 
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 PATIENCE, PAUSE = 3600.0, 5.0  # seconds that a finished run waits for a disk, and between two tries
 PRECISION, DATA = "`--precision`", "`--data` and `--clips`"  # what a run keeps to its end
+CLIPS = "the SHA-256 of `--clips`"
 _INSIDE = ("embedded digits", "glimpses")  # data that comes with the package
 _LOCK = ".lock"
 _REMEDY = "Remove the file: the command that wrote it writes it again."
@@ -148,7 +149,7 @@ def begin(run: Path, recipe: Recipe) -> dict[str, Any] | None:
         part.unlink(missing_ok=True)  # what a killed process was writing
     if not (run / RECIPE).exists():
         records.write(run / RECIPE, to_json(recipe))
-    there = read_recipe(run)
+    there = _recipe_in(run / RECIPE)
     has, wanted = changes(there, recipe), changes(recipe, there)
     if has:
         raise ValueError(
@@ -158,7 +159,7 @@ def begin(run: Path, recipe: Recipe) -> dict[str, Any] | None:
     return read_record(run)
 
 
-def check_began(run: Path, there: str | None, here: str, option: str) -> None:
+def check_began(run: Path, there: str | None, here: str | None, option: str) -> None:
     """Raise where a run would go on otherwise than it began; an old one may not say how (None)."""
     if there not in (None, here):
         raise ValueError(
@@ -168,13 +169,17 @@ def check_began(run: Path, there: str | None, here: str, option: str) -> None:
 
 
 def read_recipe(run: Path) -> Recipe:
-    """The recipe of a run, from its record where that alone was kept."""
-    path = run / RECIPE if (run / RECIPE).is_file() else run / RECORD
+    """The recipe of a run: that which its record is of, once it is finished."""
+    path = run / RECORD if (run / RECORD).is_file() else run / RECIPE
     if not path.is_file():
         raise FileNotFoundError(
             f"`run` must be a folder that `fernn train` made, with {RECIPE} or {RECORD} in it, got "
             f"{str(run)!r}."
         )
+    return _recipe_in(path)
+
+
+def _recipe_in(path: Path) -> Recipe:
     plain = read_json(path)
     try:
         return from_json(plain if path.name == RECIPE else plain["recipe"])
@@ -188,6 +193,17 @@ def read_recipe(run: Path) -> Recipe:
 def read_record(run: Path) -> dict[str, Any] | None:
     """The record of a finished run, None for one that is not finished."""
     return read_json(run / RECORD) if (run / RECORD).is_file() else None
+
+
+def check_weights(run: Path, record: dict[str, Any] | None) -> Path:
+    """The best weights of a run; others than those that its record is of raise."""
+    path, recorded = run / BEST, (record or {}).get("best_sha256")
+    if recorded is not None and sha256(path) != recorded:
+        raise ValueError(
+            f"`run` must hold the weights that its record is of, got {path}, which was changed "
+            f"since: its SHA-256 is not {recorded}. Train it again, or pass the file alone."
+        )
+    return path
 
 
 def read_curve(run: Path) -> list[dict[str, Any]]:

@@ -20,6 +20,8 @@ class Progress:
 
     source: str = ""
     """What the sequences are made from."""
+    digest: str | None = None
+    """The SHA-256 of clips, which may share a name; digits are MNIST's or the package's."""
     precision: str = "32-true"
     device: str = "cpu"
     """Where it is trained; it may be another one after a checkpoint, since weights are portable."""

@@ -121,7 +121,7 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
     shown = [row.data["recipe"] for row in rows if row.data["n"]]
     notes += [note for part, note in VARIANTS.items() if any(part in name for name in shown)]
     notes += [
-        f"{row.data['model']}: not finite and in no mean, seed {', '.join(map(str, seeds))}"
+        f"{row.data['model']}: no finite number, so in no mean, seed {', '.join(map(str, seeds))}"
         for row in rows
         if (seeds := row.data["not_finite"])
     ]

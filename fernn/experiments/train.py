@@ -94,6 +94,7 @@ def train(
     report = Report() if report is None else report
     archive = datasets.clips(recipe, clips)
     source = datasets.source(recipe, root, archive)
+    digest = None if archive is None else archive.sha256
     fabric = _fabric(device, devices, nodes, precision, micro_batch)
     environment = records.environment()  # of now: the code may change while it runs
     first, folder = fabric.is_global_zero, runs.folder(out, recipe, seed)
@@ -107,6 +108,7 @@ def train(
             if done is not None:
                 runs.check_began(folder, done.get("precision"), precision, runs.PRECISION)
                 runs.check_began(folder, done.get("data"), source, runs.DATA)
+                runs.check_began(folder, done.get("data_sha256"), digest, runs.CLIPS)
             return done
 
         done = of_the_first(fabric, begin)
@@ -139,6 +141,7 @@ def train(
                 train=train_videos,
                 val=val_videos,
                 source=source,
+                digest=digest,
                 precision=precision,
                 environment=environment,
                 report=report,
@@ -182,6 +185,7 @@ def _finish(
         "device": str(fabric.device),
         "processes": fabric.world_size,
         "data": progress.source,
+        "data_sha256": progress.digest,
         "precision": precision,
         "evaluation_precision": "tf32" if tf32 else "32-true",
         "micro_batch": progress.micro_batch,

@@ -32,6 +32,8 @@ _KEY = "fernn"
 _MOST = 2**16
 """The largest count that is believed of a file, also of velocities, which are tabulated before any
 shape can be compared: the whole torus of 256×256, a state of which has 2³² values a channel."""
+_MOST_MIXED = 2**11
+"""The same of velocities that mix: every pair of them is tabulated."""
 
 
 def save(model: Model, path: str | Path) -> None:
@@ -74,7 +76,7 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
         raise ValueError(
             f"`path` must be a safetensors file that fernn.save wrote, got {str(path)!r}: {error}."
         ) from None
-    model = _build(metadata, path) if into is None else into
+    model = _build(metadata, len(tensors), path) if into is None else into
     _match(model, tensors, metadata, path)
     if into is not None:
         _compare(into, metadata, path)
@@ -83,15 +85,18 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
     return model
 
 
-def _build(metadata: dict[str, str], path: Path) -> nn.Module:
+def _build(metadata: dict[str, str], tensors: int, path: Path) -> nn.Module:
     """The model that a file says it holds, without memory: what it says is not checked yet."""
     try:
         about = json.loads(metadata[_KEY])
         made = _MODELS[about["model"]]
         config: dict[str, Any] = {name: _decode(value) for name, value in about["config"].items()}
+        _believed(config.get("decoder_layers"), most=tensors)
+        if config.get("mixing") is not None:
+            _believed(len(config["flow"]), most=_MOST_MIXED)
         with torch.device("meta"):
             return made(**config)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"`path` must hold a model's configuration, got {str(path)!r} without a readable one "
             f"({type(error).__name__}: {error}). Build the model yourself and pass it as `into`."
@@ -171,7 +176,7 @@ def _velocities(
     return max(math.prod([2 * radius + 1] * min(dim, 3)), math.prod(closed), 2 * count + 1)
 
 
-def _believed(value: Any) -> Any:
-    if isinstance(value, int) and value > _MOST:
-        raise ValueError(f"a count must be at most {_MOST}, got {value}")
+def _believed(value: Any, most: int = _MOST) -> Any:
+    if isinstance(value, int) and value > most:
+        raise ValueError(f"a count must be at most {most}, got {value}")
     return value

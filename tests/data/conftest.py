@@ -1,6 +1,7 @@
 """Where the real data lies, when it lies anywhere, and a local server with small data."""
 
 import gzip
+import hashlib
 import http.server
 import threading
 from collections.abc import Iterator
@@ -67,7 +68,7 @@ def tiny_mnist(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     for count, file in enumerate(_digits.OFFICIAL, start=1):
         array = np.full((count, *file.shape[1:]), count, dtype=np.uint8)
         plain[f"{file.name}.gz"] = gzip.compress(idx_bytes(array))
-        digest = _digits._digest("md5", idx_bytes(array))
-        official.append(replace(file, shape=array.shape, digest=digest))
+        digest = hashlib.sha256(idx_bytes(array)).hexdigest()
+        official.append(replace(file, shape=array.shape, sha256=digest))
     monkeypatch.setattr(_digits, "OFFICIAL", tuple(official))
     return plain

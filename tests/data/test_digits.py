@@ -56,12 +56,12 @@ def test_embedded_digits_are_small_and_attributed() -> None:
 def test_embedded_digits_are_those_recorded() -> None:
     for file in _digits.EMBEDDED:
         data = gzip.decompress((_digits.EMBEDDED_FOLDER / f"{file.name}.gz").read_bytes())
-        assert hashlib.sha256(data).hexdigest() == file.digest
+        assert hashlib.sha256(data).hexdigest() == file.sha256
 
 
 def test_embedded_digits_can_be_built_again(shared: Path, tmp_path: Path) -> None:
     sums = build(shared / "mnist", tmp_path)
-    assert sums == {file.name: file.digest for file in _digits.EMBEDDED}
+    assert sums == {file.name: file.sha256 for file in _digits.EMBEDDED}
     for path in PACKED:
         again = (tmp_path / path.name).read_bytes()
         assert gzip.decompress(again) == gzip.decompress(path.read_bytes())
@@ -102,7 +102,7 @@ def test_root_without_the_files(tmp_path: Path) -> None:
 def test_root_with_other_digits(tmp_path: Path) -> None:
     other = np.zeros((60000, 28, 28), dtype=np.uint8)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(other))
-    expected = r"idx3-ubyte has MD5 \w{32} .*expected 6bbc9ace898e44ae57da46a324031adb; .*download"
+    expected = r"idx3-ubyte has SHA-256 \w{64} .*expected ba891046\w{56}; .*download"
     with pytest.raises(DataError, match=expected):
         load_digits(tmp_path)
 

@@ -145,7 +145,7 @@ def test_table_names_numbers_that_are_not(tmp_path):
     write_run(tmp_path, FERNN, seed=1, metrics=forecast_metrics(FERNN, mse=1e-4))
     table = tables.table("1", results.load(tmp_path))
     assert cells(table, "FERNN-V^T_2")["ours"] == "1.00e-4"
-    assert "FERNN-V^T_2: not finite and in no mean, seed 0" in table.notes
+    assert "FERNN-V^T_2: no finite number, so in no mean, seed 0" in table.notes
     assert "FERNN-V^T_2: no seed 2, 3, 4" in table.notes
 
 
