@@ -7,6 +7,8 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+import torch
+from synthetic import write_run
 from typer.testing import CliRunner
 
 from fernn import Classifier, Forecaster, Rotation, Translation, cli, save
@@ -21,6 +23,15 @@ from fernn.models import CNN3D
 @pytest.fixture
 def invoke():
     return lambda *words: CliRunner().invoke(cli.app, list(words))
+
+
+@pytest.mark.parametrize("missing", ["typer", "lightning"])
+def test_command_without_its_extra_names_it(missing):
+    code = f"import sys; sys.modules[{missing!r}] = None; import fernn.__main__"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 1
+    expected = "The fernn command needs its extra: pip install 'fernn[experiments]'.\n"
+    assert result.stderr == expected
 
 
 def test_verify_of_a_saved_model(tmp_path, invoke):
@@ -39,6 +50,26 @@ def test_verify_says_at_once_that_a_plot_cannot_be_written(tmp_path, invoke, mon
     plot = tmp_path / "file" / "errors.png"
     error = invoke("verify", "translating-mnist/grnn", "--plot", str(plot)).exception
     assert f"`--plot` must be a path that can be written to, got {plot}" in str(error)
+
+
+def test_verify_of_a_readout_that_does_not_move_along_fails(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    torch.manual_seed(0)
+    flow = Translation(radius=1)
+    save(Forecaster(flow=flow, hidden_channels=4, readout="published"), path)
+    result = invoke("verify", str(path))
+    assert result.exit_code == 1
+    assert "Translation(radius=1), float64: exact" in result.output
+    assert "Translation(closed=(5, 5)), float64: broken" in result.output
+    assert "So its recurrence is flow equivariant, and what comes out" in result.output
+
+
+def test_verify_of_a_large_kernel_takes_a_canvas_that_holds_it(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    save(Forecaster(flow=Translation(radius=1), hidden_channels=2, kernel_size=13), path)
+    result = invoke("verify", str(path))
+    assert result.exit_code == 0, result.output
+    assert "Translation(closed=(6, 6)), float64: exact" in result.output
 
 
 def test_verify_of_a_grnn_fails(tmp_path, invoke):
@@ -130,6 +161,15 @@ def test_verify_of_a_run_takes_what_it_kept(tmp_path, invoke, monkeypatch):
     monkeypatch.setattr("fernn.cli.verify.verify", verify)
     assert invoke("verify", str(tmp_path), "--steps", "3").exit_code == 0
     assert shapes == [(1, 3, 1, *recipe.data.canvas), (1, 3, 1, 15, 15)]
+
+
+def test_verify_and_evaluate_refuse_weights_that_the_record_is_not_of(tmp_path, invoke):
+    recipe = find("table1/translation/grnn", "quick")
+    digest = "0" * 64
+    run = write_run(tmp_path, recipe.name, metrics={}, model=recipe.build(), best_sha256=digest)
+    for command in ("verify", "evaluate"):
+        error = str(invoke(command, str(run)).exception)
+        assert f"got {run / BEST}, which was changed since: its SHA-256 is not {digest}" in error
 
 
 def test_verify_of_a_run_without_weights_asks_for_an_epoch(tmp_path, invoke):

@@ -261,6 +261,15 @@ def test_verify_is_not_fooled_by_a_large_constant():
         assert report.verdict == "broken"
 
 
+@pytest.mark.parametrize("flow", [FLOW, Translation(closed=(5, 5))], ids=repr)
+def test_verify_sees_what_breaks_only_below_zero(flow):
+    """A G-RNN of what is below zero; above, each frame for itself."""
+    rnn = FlowRNN(1, 4, flow=Translation(radius=0)).double()
+    assert verify(lambda v: v.clamp(min=0) + 0 * v, None, flow).verdict == "exact"
+    broken = verify(lambda v: v.clamp(min=0) + rnn(v.clamp(max=0))[0][:, :, 0, :1], None, flow)
+    assert broken.verdict == "broken"
+
+
 def test_verify_runs_in_eval_mode():
     model = FlowRNN(1, 4, flow=FLOW, norm=True).train()
     assert verify(model, None, FLOW).verdict == "exact"

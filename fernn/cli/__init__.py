@@ -1,6 +1,11 @@
 """`fernn …` on the command line: thin, everything it does is a function of the library."""
 
 import sys
+from importlib.util import find_spec
+
+# Before any command asks for them: else the first that is missing is named, and not what has it.
+if not all(find_spec(name) for name in ("lightning", "matplotlib", "rich", "typer")):
+    sys.exit("The fernn command needs its extra: pip install 'fernn[experiments]'.")
 
 from fernn.cli import data, demo, evaluate, report, show, train, verify
 from fernn.cli._app import app, reflow

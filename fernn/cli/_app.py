@@ -1,17 +1,13 @@
 """The application that commands add themselves to, and where they print."""
 
 import inspect
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-try:
-    import typer
-    from rich.console import Console
-except ImportError:
-    sys.exit("The fernn command needs its extra: pip install 'fernn[experiments]'.")
+import typer
+from rich.console import Console
 
 app = typer.Typer(
     help="Flow-equivariant sequence models: verify them, train them, and reproduce the paper.",

@@ -43,6 +43,12 @@ def save(model: Model, path: str | Path) -> None:
             f"`model` must be one of {', '.join(_MODELS)}, got {type(model).__name__}. "
             "For other modules use safetensors.torch.save_model."
         )
+    own = model.config.get("sequence")
+    if isinstance(own, nn.Module):
+        raise TypeError(
+            "`model` must be made of the library's parts, which a file can name, got one around "
+            f"a {type(own).__name__}. Use safetensors.torch.save_model and load_model."
+        )
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"`path` must be in a folder that exists, got {str(path)!r}.")

@@ -1,5 +1,8 @@
 """Forecasting with other causal models than the FERNN, alone or in every moving frame."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -10,15 +13,19 @@ from fernn.nn import CausalAttention, Cell, ConvGRU, FlowEquivariant, FlowPool, 
 from fernn.ops import flow_pool
 from fernn.ops._backend import obstacle
 
-SEQUENCES = ("convgru", "attention")
+SEQUENCES: dict[str, Callable[[int, int], Cell]] = {
+    "convgru": ConvGRU,
+    "attention": partial(CausalAttention, heads=4, recency=True),
+}
 
 
 class SequenceForecaster(nn.Module):
     """f̂_{t+1} = g(max_ν ψ_1(ν)·M̃[f]_t(ν)): video [B, T, C, H, W] and a horizon → the frames after.
 
-    M̃ is `FlowEquivariant` around M, a ConvGRU or causal attention with four heads; `flow=None` is
-    M alone. The decoder, the feeding back and the stopped gradients are those of `Forecaster` with
-    the transported readout, so that a difference between two of them is that of M or of V.
+    M̃ is `FlowEquivariant` around M: "convgru", "attention", which has four heads, or a `Cell` of
+    your own with `hidden_channels` outputs. `flow=None` is M alone. The decoder, the feeding back
+    and the stopped gradients are those of `Forecaster` with the transported readout, so that a
+    difference between two of them is that of M or of V.
 
     >>> model = SequenceForecaster(sequence="attention", hidden_channels=8)
     >>> model(torch.zeros(2, 5, 1, 12, 12), horizon=3).shape
@@ -30,7 +37,7 @@ class SequenceForecaster(nn.Module):
     def __init__(
         self,
         *,
-        sequence: str = "convgru",
+        sequence: str | Cell = "convgru",
         flow: Translation | None = None,
         in_channels: int = 1,
         hidden_channels: int = 128,
@@ -38,7 +45,10 @@ class SequenceForecaster(nn.Module):
     ) -> None:
         super().__init__()
         flow = Translation(radius=0) if flow is None else flow
-        _check.choice("sequence", sequence, SEQUENCES)
+        if isinstance(sequence, nn.Module):
+            _check.kind("sequence", sequence, Cell, "fernn.nn.ConvGRU(1, 128)")
+        else:
+            _check.choice("sequence", sequence, tuple(SEQUENCES))
         if not isinstance(flow, Translation) or flow.group.dim != 2:
             raise ValueError(f"`flow` must be a Translation of images, got {flow!r}.")
         _ = flow.zero  # a scene at rest must have its frame
@@ -51,12 +61,9 @@ class SequenceForecaster(nn.Module):
             "hidden_channels": hidden_channels,
             "decoder_layers": decoder_layers,
         }
-        module: Cell
-        if sequence == "convgru":
-            module = ConvGRU(in_channels, hidden_channels)
-        else:
-            module = CausalAttention(in_channels, hidden_channels, heads=4, recency=True)
-        self.sequence = FlowEquivariant(module, flow)
+        if isinstance(sequence, str):
+            sequence = SEQUENCES[sequence](in_channels, hidden_channels)
+        self.sequence = FlowEquivariant(sequence, flow)
         self.pool = FlowPool("max")
         layers: list[nn.Module] = []
         for _ in range(decoder_layers):
@@ -76,6 +83,11 @@ class SequenceForecaster(nn.Module):
         for frame in video.unbind(1):
             state = self.sequence.step(frame, state)
         assert state is not None
+        outputs, hidden = state.tensors[-1].shape[2], self.config["hidden_channels"]
+        if outputs != hidden:
+            raise ValueError(
+                f"`hidden_channels` must be what `sequence` has, {outputs}, got {hidden}."
+            )
         predictions = [self.decoder(self._seen(state))]
         for _ in range(horizon - 1):
             state = self.sequence.step(predictions[-1].detach().to(video.dtype), state)

@@ -12,8 +12,9 @@ from fernn.nn._state import State
 class FlowEquivariant(nn.Module):
     """M̃[f](ν)_t = ψ_t(ν)·M[ψ_{−·}(ν)·f]_t: M runs on a counter-flowed copy of its input for each ν.
 
-    The module must map [B, T, C, *X] to [B, T, K, *X]; of a tuple the first part counts. Where it
-    is causal so is the wrapper, and a `Cell` also streams, one frame at a time.
+    The module must map [B, T, C, *X] to [B, T, K, *X], its output t of the time of frame t; of a
+    tuple the first part counts. Where it is causal so is the wrapper, and a `Cell` also streams,
+    one frame at a time.
 
     Shapes: video [B, T, C, *X] → [B, T, V, K, *X], lab coordinates.
 
@@ -28,6 +29,12 @@ class FlowEquivariant(nn.Module):
         super().__init__()
         if not isinstance(module, nn.Module):
             raise TypeError(f"`module` must be a torch.nn.Module, got {type(module).__name__}.")
+        if getattr(module, "forecasts", False):
+            raise ValueError(
+                "`module` must answer for the time of each frame that it sees, got a "
+                f"{type(module).__name__}, whose outputs come after the last. Wrap what is inside "
+                "it, or use fernn.models.SequenceForecaster."
+            )
         _check.kind("flow", flow, Flow, "Translation(radius=2)")
         self.module, self.flow = module, flow
 

@@ -75,6 +75,24 @@ def test_clips_of_one_length_are_the_uniform_case(tmp_path: Path) -> None:
     assert np.array_equal(archive[2].numpy(), frames[2])
 
 
+def test_sha256_is_of_what_is_learned_and_not_of_names(tmp_path: Path) -> None:
+    def digest(**changes: np.ndarray | None) -> str:
+        return ClipArchive.load(write(tmp_path / "a.npz", **changes)).sha256
+
+    frames = arrays()["frames"]
+    frames[-1, -1, -1] += 1
+    unlike = {
+        digest(),
+        digest(frames=frames),
+        digest(length=np.array([1, 3, 4])),
+        digest(label=np.array([0, 0, 1])),
+        digest(split=np.array(["train", "test", "train"])),
+        digest(classes=np.array(["walk", "jump"])),
+    }
+    assert len(unlike) == 6
+    assert digest(name=np.array("other"), clip=np.array(["x", "y", "z"])) == digest()
+
+
 @pytest.mark.parametrize("uniform", [False, True])
 def test_save_then_load(uniform: bool, tmp_path: Path) -> None:
     changes = {"frames": np.zeros((3, 4, 5, 6), np.uint8), "length": None} if uniform else {}

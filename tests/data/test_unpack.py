@@ -26,6 +26,8 @@ def entry(name: str, mode: int = 0, system: int = 3) -> zipfile.ZipInfo:
         (entry("a/../../up"), "leads out of its folder"),
         (entry("..\\up"), "leads out of its folder"),
         (entry("C:/up"), "leads out of its folder"),
+        (entry("a\x1b[2Kb"), "hides a part of its name"),
+        (entry("a\u202egpj.b"), "hides a part of its name"),
         (entry("link", stat.S_IFLNK | 0o777), "is neither a file nor a folder"),
         (entry("pipe", stat.S_IFIFO | 0o666), "is neither a file nor a folder"),
         (entry("GOOD"), "is there twice"),

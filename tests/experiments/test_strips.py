@@ -131,6 +131,13 @@ def test_strip_of_a_run_without_weights_names_them(tmp_path):
         strips.weights(results.load_one(folder))
 
 
+def test_strip_of_other_weights_than_the_record_is_of_is_refused(tmp_path):
+    metrics, model = forecast_metrics(FERNN), find(FERNN, "quick").build()
+    folder = write_run(tmp_path, FERNN, metrics=metrics, model=model, best_sha256="0" * 64)
+    with pytest.raises(ValueError, match="must hold the weights that its record is of"):
+        strips.weights(results.load_one(folder))
+
+
 def test_animation_shows_truth_models_and_errors(tmp_path):
     truth = torch.zeros(2, 6, 6)
     truth[:, :, 3:] = 1

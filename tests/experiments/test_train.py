@@ -2,13 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from trained import Told, assert_equal, weights
 
 from fernn import load
-from fernn.experiments import checkpoint, datasets, runs, state, train
+from fernn.experiments import checkpoint, datasets, glimpses, runs, state, train
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.loop import Loop
 from fernn.experiments.recipes import changed, find, from_json
@@ -91,6 +92,24 @@ def test_a_finished_run_of_another_precision_or_data_is_refused(tiny, tmp_path, 
     monkeypatch.setattr(datasets, "source", lambda *_: "MNIST")
     with pytest.raises(ValueError, match="`--data` and `--clips` must be what the run in"):
         train.train(tiny, out=tmp_path, device="cpu", precision="bf16-mixed")
+
+
+def test_other_clips_of_the_same_name_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(glimpses, "SIZES", {"train": 12, "val": 6, "test": 6})
+    archive = glimpses.glimpses.__wrapped__()
+    monkeypatch.setattr(datasets, "glimpses", lambda: archive)
+    recipe = find("table2/actions/cnn3d", "quick").but(training={"epochs": 2})
+    record = train.train(recipe, out=tmp_path, device="cpu")
+    assert record["data_sha256"] == archive.sha256
+    other = replace(archive, label=archive.label.flip(0))
+    assert other.name == archive.name
+    monkeypatch.setattr(datasets, "glimpses", lambda: other)
+    expected = "the SHA-256 of `--clips` must be what the run in"
+    with pytest.raises(ValueError, match=expected):
+        train.train(recipe, out=tmp_path, device="cpu")
+    (runs.folder(tmp_path, recipe, 0) / runs.RECORD).unlink()  # so it goes on from its checkpoint
+    with pytest.raises(ValueError, match=expected):
+        train.train(recipe, out=tmp_path, device="cpu")
 
 
 def test_another_recipe_in_the_same_folder_is_refused(tiny, tmp_path):

@@ -32,7 +32,6 @@ def test_load_compares_shapes_before_it_takes_memory(options, tmp_path):
     "config",
     [
         {"hidden_channels": 10**12},
-        {"decoder_layers": 10**9},
         {"flow": {"Translation": {"radius": 10**6}}},
         {"flow": {"Translation": {"radius": 1000}}},
         {"flow": {"Translation": {"radius": 30, "dim": 3}}},
@@ -45,6 +44,20 @@ def test_load_compares_shapes_before_it_takes_memory(options, tmp_path):
 def test_load_refuses_counts_that_no_model_has(config, tmp_path):
     doctored(tmp_path / "model", config)
     with pytest.raises(ValueError, match=r"a count must be at most 65536, got \d+\).*`into`"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("config", "most"),
+    [
+        ({"decoder_layers": 10**4}, 10),  # no more than the file has tensors
+        ({"flow": {"Translation": {"radius": 30}}, "mixing": 1}, 2048),  # each pair is tabulated
+    ],
+    ids=str,
+)
+def test_load_refuses_models_that_would_take_for_ever_to_make(config, most, tmp_path):
+    doctored(tmp_path / "model", config)
+    with pytest.raises(ValueError, match=rf"a count must be at most {most}, got \d+\).*`into`"):
         load(tmp_path / "model")
 
 

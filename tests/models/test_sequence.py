@@ -8,6 +8,7 @@ from torch import nn
 
 from fernn import Rotation, Translation, load, save
 from fernn.models import SequenceForecaster
+from fernn.nn import Cell
 
 SEQUENCES = ("convgru", "attention")
 
@@ -82,6 +83,34 @@ def test_wrapping_adds_no_weights(sequence):
     assert len(counts) == 1
 
 
+class Leaky(Cell):
+    """A recurrence that is not of the library: h ← h/2 + U f."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, padding=1, padding_mode="circular")
+
+    def init_state(self, frame):
+        return (frame.new_zeros(frame.shape[0], 4, *frame.shape[2:]),)
+
+    def step(self, frame, state):
+        return (state[0] / 2 + self.conv(frame),)
+
+
+def test_sequence_forecaster_takes_a_cell_of_ones_own(tmp_path):
+    flow, velocity, x, cell = Translation(closed=(5, 4)), (3, 1), video(), Leaky()
+    errors = []
+    for model in (forecaster(cell, flow), forecaster(cell)):
+        assert model.sequence.module is cell
+        after = model(moved(flow, x, velocity, 0), horizon=3)
+        errors.append(error(after, moved(flow, model(x, horizon=3), velocity, x.shape[1])))
+    assert errors[0] < TOLERANCE[torch.double]
+    assert errors[1] > BROKEN
+    with pytest.raises(TypeError, match=r"parts.* got one around a Leaky\. Use safetensors"):
+        save(forecaster(cell, flow), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_sequence_forecaster_is_saved_with_its_configuration(sequence, tmp_path):
     model = forecaster(sequence, Translation(radius=1))
@@ -93,6 +122,10 @@ def test_sequence_forecaster_is_saved_with_its_configuration(sequence, tmp_path)
 def test_sequence_forecaster_refuses():
     with pytest.raises(ValueError, match="`sequence` must be one of"):
         SequenceForecaster(sequence="mamba")
+    with pytest.raises(TypeError, match=r"`sequence` must be a Cell.*got Identity"):
+        SequenceForecaster(sequence=nn.Identity())
+    with pytest.raises(ValueError, match=r"`hidden_channels` must be what .* has, 4, got 128"):
+        SequenceForecaster(sequence=Leaky(), in_channels=2)(torch.zeros(1, 2, 2, 4, 4))
     with pytest.raises(ValueError, match="`flow` must be a Translation of images"):
         SequenceForecaster(flow=Rotation(count=1))
     with pytest.raises(ValueError, match="`horizon` must be a positive integer"):

@@ -5,7 +5,7 @@ import torch
 from tolerances import BROKEN, TOLERANCE, error, flow_error, same
 from torch import nn
 
-from fernn import SE2, FlowEquivariant, FlowRNN, Rotation, Translation
+from fernn import SE2, FlowEquivariant, FlowRNN, Forecaster, Rotation, Translation
 from fernn.groups import GroupConv, Lattice
 from fernn.nn import CausalAttention, CausalConv, Cell, ConvGRU, State
 
@@ -154,6 +154,11 @@ def test_flow_equivariant_differentiates(make):
             lambda f: FlowEquivariant(CausalConv(2, 3), flow=f).step(torch.zeros(1, 2, 5, 5)),
             TypeError,
             "`step` needs a Cell.*CausalConv sees whole sequences only",
+        ),
+        (
+            lambda f: FlowEquivariant(Forecaster(hidden_channels=2), flow=f),
+            ValueError,
+            "`module` must answer .*got a Forecaster, whose outputs come after the last",
         ),
         (
             lambda f: FlowEquivariant(FlowRNN(2, 3, flow=f), flow=f)(torch.zeros(1, 3, 2, 5, 5)),
