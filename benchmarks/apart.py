@@ -65,17 +65,19 @@ def main() -> None:
     parser.add_argument("--observed", type=int, help="frames to observe in place of ten")
     arguments = parser.parse_args()
     root, observed = arguments.data, arguments.observed
+    names = NAMES if observed is None else NAMES[-1:]
     record: dict[str, object] = {
         "environment": records.environment(),
         "digits": "MNIST" if root else "the digits inside the package",
-        "weights": {name: pretrained_record(name)["weights"]["sha256"] for name in NAMES},
+        "weights": {name: pretrained_record(name)["weights"]["sha256"] for name in names},
     }
     if observed is None:
-        record["sequences"] = {name: run(name, root) for name in NAMES}
+        record["sequences"] = {name: run(name, root) for name in names}
         records.write(APART, record)
         return
     record["sequences"] = {
-        f"{NAMES[-1]}, {frames} observed": run(NAMES[-1], root, FEWER, frames)
+        f"{name}, {frames} observed": run(name, root, FEWER, frames)
+        for name in names
         for frames in (10, observed)
     }
     records.write(OBSERVED, record)

@@ -138,6 +138,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
     "docs/training.md": {
         "controls": ("results/controls", runs.controls),
         "apart": ("benchmarks/results/apart.json", apart.table),
+        "observed": ("benchmarks/results/observed.json", apart.table),
         "drift": ("benchmarks/results/drift.json", drift),
         "horizons": ("results/controls", runs.horizons),
     },
