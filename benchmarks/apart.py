@@ -29,9 +29,7 @@ NAMES = ("translating-mnist/grnn", "translating-mnist/fernn-v2")
 SEQUENCES, FEWER = 512, 192
 
 
-def run(
-    name: str, root: Path | None, count: int = SEQUENCES, observed: int = 10
-) -> list[dict[str, float]]:
+def run(name: str, root: Path | None, count: int, observed: int = 10) -> list[dict[str, float]]:
     """Of each sequence the error, and the largest difference of its digits' velocities."""
     recipe = from_json(pretrained_record(name)["recipe"]).but(data={"observed": observed})
     videos = TestData(recipe, root=root).videos(size=count)
@@ -72,7 +70,7 @@ def main() -> None:
         "weights": {name: pretrained_record(name)["weights"]["sha256"] for name in names},
     }
     if observed is None:
-        record["sequences"] = {name: run(name, root) for name in names}
+        record["sequences"] = {name: run(name, root, SEQUENCES) for name in names}
         records.write(APART, record)
         return
     record["sequences"] = {

@@ -261,23 +261,30 @@ def test_left_takes_the_fastest_run_of_a_kind_that_the_benchmark_does_not_time()
 
 
 @pytest.mark.parametrize(
-    ("path", "names"), [(drift.DRIFT, drift.NAMES), (apart.APART, apart.NAMES)]
+    ("path", "names"),
+    [
+        (drift.DRIFT, drift.NAMES),
+        (apart.APART, apart.NAMES),
+        (apart.OBSERVED, apart.NAMES[-1:]),
+    ],
 )
 def test_records_of_pretrained_models_are_of_the_weights_in_the_package(path, names):
     kept = json.loads(path.read_text(encoding="utf-8"))["weights"]
     assert kept == {name: pretrained_record(name)["weights"]["sha256"] for name in names}
 
 
-def test_apart_has_the_error_of_each_sequence_and_how_its_digits_part(monkeypatch):
-    monkeypatch.setattr(apart, "SEQUENCES", 3)
+def test_apart_has_the_error_of_each_sequence_and_how_its_digits_part():
     name = "translating-mnist/grnn"
-    made = apart.run(name, None)
+    made = apart.run(name, None, count=3)
     errors = pretrained_record(name)["check"]["sequence_mse"][:3]
     assert [one["mse"] for one in made] == pytest.approx(errors, rel=1e-4)
     digits = FlowingMNIST(Translation(radius=2), "test").batch(range(3), epoch=0).velocities
     assert [one["apart"] for one in made] == [
         max(abs(a - b) for a, b in zip(*pair, strict=True)) for pair in digits.tolist()
     ]
+    longer = apart.run(name, None, count=3, observed=12)  # the same digits, seen for longer
+    assert [one["apart"] for one in longer] == [one["apart"] for one in made]
+    assert [one["mse"] for one in longer] != [one["mse"] for one in made]
 
 
 def test_apart_sums_up_by_speed():
