@@ -67,7 +67,7 @@ def floating(name: str, x: object) -> None:
     if not x.is_floating_point():
         raise TypeError(
             f"`{name}` must be a real floating-point tensor, got {x.dtype}. "
-            f"Convert it first, for example `{name}.float()`."
+            f"Convert it first, for example `{name}.float(){' / 255' * (x.dtype == torch.uint8)}`."
         )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn import _check
+from fernn._comparison import Comparison
 from fernn._report import BLUR, TOLERANCES, Report
 from fernn.flows import Flow, Velocity
 
@@ -73,7 +74,7 @@ def verify(
     if features is None:
         features = getattr(model, "features", base.ndim == 4 + flow.group.dim)
     backwards = run(video.flip(1)) if base.ndim == 2 else None
-    compare = _Comparison(flow, base, video.shape[3:], start, features, dtype, backwards)
+    compare = Comparison(flow, tried, base, video.shape[3:], start, features, dtype, backwards)
     rows = [compare(run(flow.act_sequence(video, v)), v) for v in tried]
     there_and_back = [
         torch.zeros(compare.steps, dtype=torch.double)
@@ -91,6 +92,7 @@ def verify(
         interpolation=torch.stack(there_and_back).cummax(1).values,
         dtype=dtype,
         tolerance=TOLERANCES[dtype],
+        pooled=not compare.lifted and len(getattr(model, "flow", ())) > 1 and not _closed(flow),
     )
 
 
@@ -115,9 +117,9 @@ def assert_flow_equivariant(
         raise AssertionError(f"No ν − ν̂ lies in V for any ν̂, so nothing was compared.\n{report}")
     if report.verdict == "inconclusive" and tolerance is None:
         raise AssertionError(
-            f"Nothing can be concluded: moving this video there and back already changes the "
-            f"output by {report.interpolation.max():.2f}. Use a smooth video, or leave `video` "
-            f"out.\n{report}"
+            "Nothing can be concluded: moving the video there and back already changes the output "
+            f"by {report.interpolation.max():.2f}. Use a smooth "
+            f"{'or larger video' if video is None else 'video, or leave `video` out'}.\n{report}"
         )
     if report.verdict == "broken" if tolerance is None else not report.worst <= tolerance:
         raise AssertionError(f"The model is not flow equivariant.\n{report}")
@@ -132,7 +134,7 @@ def sample_video(
     seed: int = 0,
 ) -> Tensor:
     """Random frames that a flow can be tried on: smooth bumps, inside the disc that rotation keeps;
-    where nothing is interpolated every third frame is upside down.
+    where nothing is interpolated every other frame is below zero.
 
     Shapes: [1, steps, channels, *canvas]; the canvas is the flow's own where V is closed.
     """
@@ -148,88 +150,11 @@ def sample_video(
     centre = (torch.rand(*bumps, dim, generator=generator, dtype=torch.double) - 0.5) * radius
     height = torch.rand(bumps, generator=generator, dtype=torch.double) + 0.5
     if flow.exact:  # a model may treat what is below zero otherwise; interpolation blurs it more
-        height[:, 2::3] *= -1
+        height[:, 1::2] *= -1
     centre = centre.reshape(*bumps, *(1,) * dim, dim)
     distance = ((grid - centre) ** 2).sum(-1)
     width = max(1.0, radius / 5)
     return (height.reshape(*bumps, *(1,) * dim) * torch.exp(-distance / (2 * width**2))).sum(3)
-
-
-class _Comparison:
-    """Compares outputs for moved inputs with the base output, moved: relative error per step."""
-
-    def __init__(
-        self,
-        flow: Flow,
-        base: Tensor,
-        canvas: Sequence[int],
-        start: int,
-        features: bool,
-        dtype: torch.dtype,
-        backwards: Tensor | None,
-    ) -> None:
-        dim = flow.group.dim
-        self.lifted = base.ndim == 4 + dim and base.shape[2] > 1
-        if base.ndim not in (2, 3 + dim, 4 + dim):
-            raise ValueError(
-                f"`model` must return [B, T, V, K, *X], [B, T, K, *X] or [B, K] with {dim} spatial "
-                f"axes for {flow!r}, got shape {tuple(base.shape)}."
-            )
-        if base.ndim > 2 and base.shape[-dim:] != canvas:
-            raise ValueError(
-                f"`model` must keep the canvas, for else its output moves at another speed, got "
-                f"{tuple(base.shape[-dim:])} for a video of {tuple(canvas)}."
-            )
-        if self.lifted and base.shape[2] != len(flow):
-            raise ValueError(
-                f"`flow` must be the model's own where the output is lifted: the output has "
-                f"{base.shape[2]} velocities, {flow!r} has {len(flow)}."
-            )
-        self.flow, self.base, self.start = flow, base, start
-        self.moves = base.ndim > 2
-        self.steps = base.shape[1] if self.moves else 1
-        self.features = features
-        self.backwards = backwards
-        # Below this share of the output's size, rounding hides what varies.
-        self.resolved = 4 * torch.finfo(dtype).eps / TOLERANCES[dtype]
-
-    def __call__(self, moved: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
-        expected = self._move(self.base, velocity)
-        if not self.lifted:
-            error = _ratio(self._norm(moved - expected), self._variation(expected))
-            return error, error
-        index = self.flow.relative(velocity)
-        inside = index >= 0
-        expected = expected[:, :, index[inside]]
-        wrong = self._norm(moved[:, :, inside] - expected)
-        missing = self._norm(moved[:, :, ~inside])
-        whole = (self._norm(expected) ** 2 + missing**2).sqrt()
-        everywhere = _ratio((wrong**2 + missing**2).sqrt(), whole)
-        return _ratio(wrong, self._variation(expected)), everywhere
-
-    def interpolation(self, round_trip: Tensor, velocity: Tensor) -> Tensor:
-        back = self._move(self._move(self.base, velocity), -velocity)
-        loss = self._norm(round_trip - self.base) + self._norm(back - self.base)
-        return _ratio(loss, self._variation(self.base))
-
-    def _move(self, x: Tensor, velocity: Tensor) -> Tensor:
-        if not self.moves:
-            return x
-        return self.flow.act_sequence(x, velocity, start=self.start, features=self.features)
-
-    def _norm(self, x: Tensor) -> Tensor:
-        """Norms per step: [T]."""
-        x = x.transpose(0, 1).flatten(1) if self.moves else x.flatten()[None]
-        norm: Tensor = torch.linalg.vector_norm(x, dim=1)
-        return norm.cpu()
-
-    def _variation(self, x: Tensor) -> Tensor:
-        """How much of x could have come out otherwise, per step: [T]."""
-        if self.backwards is not None:
-            change = x - self.backwards
-        else:
-            change = x - x.mean(tuple(range(-self.flow.group.dim, 0)), keepdim=True)
-        return torch.maximum(self._norm(change), self.resolved * self._norm(x))
 
 
 def _first(run: Callable[[Tensor], Tensor], video: Tensor, *, made: bool) -> Tensor:
@@ -244,7 +169,10 @@ def _first(run: Callable[[Tensor], Tensor], video: Tensor, *, made: bool) -> Ten
             f"it, of shape {tuple(video.shape)}: {error}"
         ) from error
     if not bool(out.isfinite().all()):
-        raise ValueError("`model` must give finite outputs on `video`, got some that are not.")
+        hint = " The one that is made without it may be below zero: give your own." if made else ""
+        raise ValueError(
+            f"`model` must give finite outputs on `video`, got some that are not.{hint}"
+        )
     if not bool(out.any()):
         raise ValueError("`model` must give outputs that are not all zero on `video`, got zeros.")
     return out
@@ -264,9 +192,9 @@ def _start(model: Model, base: Tensor, video: Tensor, flow: Flow) -> int:
     return 0
 
 
-def _ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """part / whole, where nothing over nothing is nothing."""
-    return torch.where(part == 0, part, part / whole)
+def _closed(flow: Flow) -> bool:
+    """Whether V has ν − ν̂ with any two of its velocities."""
+    return all(bool((flow.relative(v) >= 0).all()) for v in flow.velocities)
 
 
 def _round_trip(flow: Flow, video: Tensor, velocity: Tensor) -> Tensor:
@@ -275,6 +203,8 @@ def _round_trip(flow: Flow, video: Tensor, velocity: Tensor) -> Tensor:
 
 def _runner(model: Model, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
     """The model as a function from float64 video to float64 output, run in `dtype` inside."""
+    if not callable(model):
+        raise TypeError(f"`model` must be a module, or a function of a video, got {model!r}.")
     if isinstance(model, nn.Module):
         model = copy.deepcopy(model).to(dtype).eval()
 

@@ -136,6 +136,12 @@ def test_verify_of_pretrained_weights_by_name(invoke):
     assert "--record is for tables" in result.output
 
 
+def test_verify_of_a_pretrained_fernn_passes(invoke):
+    result = invoke("verify", "translating-mnist/fernn-v2", "--steps", "4")
+    assert result.exit_code == 0, result.output
+    assert "Translation(closed=(5, 5)), float64: exact" in result.output
+
+
 def test_verify_of_pretrained_weights_that_turn_takes_their_canvas(invoke, monkeypatch):
     shapes = []
 
@@ -175,7 +181,7 @@ def test_verify_and_evaluate_refuse_weights_that_the_record_is_not_of(tmp_path, 
 def test_verify_of_a_run_without_weights_asks_for_an_epoch(tmp_path, invoke):
     (tmp_path / RECIPE).write_text(json.dumps(to_json(find("table1/translation/grnn", "quick"))))
     error = invoke("verify", str(tmp_path)).exception
-    assert "must be a run that has finished an epoch" in str(error)
+    assert "without best.safetensors: has it finished an epoch?" in str(error)
 
 
 def test_verify_of_all_pretrained_weights_is_a_table(tmp_path, invoke, monkeypatch):
@@ -223,7 +229,9 @@ def test_demo_verifies_trains_and_writes_the_report(tmp_path, invoke, monkeypatc
 def test_verify_table_is_whole_on_a_narrow_screen(invoke, monkeypatch):
     few = [case for case in verification.cases() if case.flow_name == "closed 5×5"][:1]
     monkeypatch.setattr(verification, "cases", lambda: few)
-    output = invoke("verify").output
+    result = invoke("verify")
+    assert result.stderr.startswith("verifying 1 of 1")
+    output = result.output
     assert "interpolation" in output
     assert "…" not in output
 
@@ -242,6 +250,13 @@ def test_data_show_refuses_what_it_does_not_know(tmp_path, invoke):
     result = invoke("data", "show", "translating-mnist", "--data", str(tmp_path))
     assert isinstance(result.exception, DataError)
     assert "train-images" in str(result.exception)
+
+
+def test_data_show_refuses_a_picture_for_a_folder(tmp_path, invoke):
+    result = invoke("data", "show", "translating-mnist", "--out", str(tmp_path / "a.png"))
+    assert result.exit_code == 2
+    assert "--out must be a folder, for two pictures" in result.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_data_prepare_refuses_other_names(tmp_path, invoke):

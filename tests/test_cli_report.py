@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -10,7 +11,7 @@ from synthetic import clip_metrics, forecast_metrics, recipe_of, write_run
 from typer.testing import CliRunner
 
 from fernn import Translation, cli
-from fernn.experiments import progress, records, runs
+from fernn.experiments import datasets, glimpses, progress, records, runs
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.recipes import changed, find, recipes
 from fernn.models import pretrained_record
@@ -78,6 +79,24 @@ def test_evaluate_says_whether_it_agrees_with_the_record(run, invoke):
     assert last() == differs
 
 
+def test_evaluate_refuses_other_clips_of_the_same_name(invoke, tmp_path, monkeypatch):
+    monkeypatch.setattr(glimpses, "SIZES", {"train": 12, "val": 6, "test": 6})
+    archive = glimpses.glimpses.__wrapped__()
+    recipe = find("table2/actions/cnn3d", "quick")
+    model = recipe.build()
+    metrics = evaluate(model, recipe, archive=archive)
+    run = write_run(
+        tmp_path, recipe.name, recipe=recipe, metrics=metrics, model=model,
+        data_sha256=archive.sha256,
+    )  # fmt: skip
+    monkeypatch.setattr(datasets, "glimpses", lambda: archive)
+    assert "agrees with its record" in invoke("evaluate", run).output
+    other = replace(archive, frames=255 - archive.frames)
+    monkeypatch.setattr(datasets, "glimpses", lambda: other)
+    error = str(invoke("evaluate", run).exception)
+    assert f"the SHA-256 of `--clips` must be what the run in {run} began with" in error
+
+
 def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):
     (run / runs.BEST).unlink()
     alone = str(invoke("evaluate", run).exception)
@@ -86,6 +105,9 @@ def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):
     (run / runs.RECIPE).unlink()  # as records are kept in a repository
     assert "without best.safetensors" in str(invoke("evaluate", run).exception)
     assert "`run` must be" in str(invoke("evaluate", tmp_path / "nowhere").exception)
+    (tmp_path / "model").touch()
+    alone = str(invoke("evaluate", tmp_path / "model").exception)
+    assert "A file alone has no recipe to evaluate it by; `fernn verify` takes one" in alone
 
 
 def test_evaluate_names_the_weights_of_a_record_in_the_package(invoke, tmp_path):
@@ -93,7 +115,7 @@ def test_evaluate_names_the_weights_of_a_record_in_the_package(invoke, tmp_path)
     record = {key: value for key, value in pretrained_record(GRNN).items() if key not in later}
     records.write(tmp_path / runs.RECORD, record)
     error = str(invoke("evaluate", tmp_path).exception)
-    assert error.endswith(f"Its weights are in the package: `fernn evaluate {GRNN}`.")
+    assert error.endswith(f"Its weights are in the package, by the name {GRNN}.")
 
 
 def test_evaluate_of_a_run_that_has_not_finished(run, invoke):
@@ -276,7 +298,7 @@ def test_an_out_that_cannot_be_written_is_named_before_the_work(
 ):
     monkeypatch.setattr(work, lambda *_, **__: pytest.fail("worked for nothing"))
     (tmp_path / "file").touch()
-    out = tmp_path / "file" / "new" / "x.png"
+    out = tmp_path / "file" / "new" / "x"
     error = invoke(*words, "--out", out).exception
     assert isinstance(error, OSError)
     why = f"no file can be made in {tmp_path / 'file'} (Not a directory). Name another."

@@ -8,6 +8,7 @@ from fernn import (
     Classifier,
     ConvGRU,
     Forecaster,
+    RigidMotion,
     Rotation,
     Translation,
     assert_flow_equivariant,
@@ -15,7 +16,7 @@ from fernn import (
 )
 from fernn.groups import SE2
 from fernn.models import SequenceForecaster
-from fernn.nn import FlowEquivariant, FlowRNN, LearnedTransport
+from fernn.nn import Cell, FlowEquivariant, FlowRNN, LearnedTransport
 from fernn.verify import TOLERANCES, sample_video
 
 FLOW = Translation(radius=1)
@@ -199,7 +200,8 @@ def test_assert_flow_equivariant_takes_a_tolerance():
         (lambda v: verify(ConvGRU(1, 2), v, Translation(radius=0)), ValueError, "other than zero"),
         (lambda v: verify(FlowRNN(1, 2, flow=Translation(2)), v, FLOW), ValueError, "model's own"),
         (lambda v: verify(lambda x: x * 0, v, FLOW), ValueError, "not all zero .*got zeros"),
-        (lambda v: verify(lambda x: x / 0, v, FLOW), ValueError, "finite"),
+        (lambda v: verify(lambda x: x / 0, v, FLOW), ValueError, "finite .*that are not.$"),
+        (lambda v: verify(torch.sqrt, None, FLOW), ValueError, "may be below zero: give your own"),
         (lambda v: verify(lambda x: x[:, 2:], v, FLOW), ValueError, "`start`.* got 5 for 7 frames"),
         (lambda v: verify(lambda x: x[..., ::2], v, FLOW), ValueError, "keep the canvas.*15, 8"),
         (lambda v: verify(ConvGRU(3, 2), None, FLOW), ValueError, "`video` must be given"),
@@ -207,6 +209,8 @@ def test_assert_flow_equivariant_takes_a_tolerance():
          r"`flow` must be a Flow, got a tensor of shape \(1, 7, 1, 15, 15\)"),
         (lambda v: verify(lambda x: x[0, 0, 0, 0], v, FLOW), ValueError, "must return"),
         (lambda v: verify(lambda x: "no", v, FLOW), TypeError, "must return a tensor"),
+        (lambda v: verify("no", v, FLOW), TypeError, "`model` must be a module, or a function"),
+        (lambda v: verify(ConvGRU(1, 2), v.byte(), FLOW), TypeError, r"`video.float\(\) / 255`"),
         (lambda v: verify(ConvGRU(1, 2), v, FLOW, dtype=torch.int64), ValueError, "`dtype`"),
         (lambda v: verify(ConvGRU(1, 2), v.long(), FLOW), TypeError, "`video`"),
         (lambda v: verify(ConvGRU(1, 2), v, FLOW, velocities=[(1,)]), ValueError, "2 components"),
@@ -220,10 +224,66 @@ def test_verify_refuses_bad_input(call, error, message):
 def test_verify_does_not_conclude_from_a_video_that_interpolation_blurs():
     """On white noise a turn there and back loses more than any model can get wrong."""
     flow, noise = Rotation(count=2), torch.rand(1, 5, 1, 8, 8)
-    assert verify(ConvGRU(1, 4), noise, flow).verdict == "inconclusive"
-    with pytest.raises(AssertionError, match="Nothing can be concluded"):
-        assert_flow_equivariant(ConvGRU(1, 4), flow, noise)
+    model = FlowEquivariant(ConvGRU(1, 4), flow)
+    assert verify(model, noise, flow).verdict == "inconclusive"
+    with pytest.raises(AssertionError, match=r"Nothing can be concluded.*or leave `video` out"):
+        assert_flow_equivariant(model, flow, noise)
+    assert verify(model, None, flow).verdict == "interpolated"
+    assert verify(ConvGRU(1, 4), noise, flow).verdict in ("inconclusive", "broken")
     assert verify(ConvGRU(1, 4), None, flow).verdict == "broken"
+
+
+def test_verify_sees_a_break_where_nothing_blurs_beside_one_that_does():
+    """A quarter turn is exact, whatever another angle loses."""
+    flow, noise = Rotation(velocities=[0, 90, 10]), torch.rand(1, 5, 1, 8, 8)
+    for model in (ConvGRU(1, 4), FlowRNN(1, 4, flow=Rotation(count=0))):
+        report = verify(model, noise, flow)
+        assert report.interpolation[0].max() < 1e-12 < 0.1 < report.interpolation[1].max()
+        assert report.error[1].max() < report.interpolation.max()  # at 10° nothing can be said
+        assert report.verdict == "broken"
+    assert verify(FlowEquivariant(ConvGRU(1, 4), flow), noise, flow).verdict == "inconclusive"
+
+
+class Biased(Cell):
+    """An ordinary recurrence, whose output is not zero where its video is."""
+
+    def __init__(self):
+        super().__init__()
+        self.u, self.w = (nn.Conv2d(c, 4, 3, padding="same") for c in (1, 4))
+
+    def init_state(self, frame):
+        return (frame.new_zeros(len(frame), 4, *frame.shape[2:]),)
+
+    def step(self, frame, state):
+        return (torch.tanh(self.u(frame) + self.w(state[0])),)
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [Rotation(count=2), RigidMotion([(0, 0, 0), (0, 0.5, 0), (0, -0.5, 0)])],
+    ids=["turns", "half pixels"],
+)
+def test_verify_compares_what_no_flow_moves_in_from_outside(flow):
+    """A bias fills the corners, which a turn cuts off: that is no fault of the model's."""
+    model = Biased()
+    assert verify(FlowEquivariant(model, flow), None, flow).verdict == "interpolated"
+    assert verify(model, None, flow).verdict == "broken"
+    with pytest.raises(ValueError, match=r"`video` must be so large or short that .* keeps some"):
+        verify(model, torch.rand(1, 5, 1, 3, 3), RigidMotion([(0, 0, 0), (0, 0.9, 0)]))
+
+
+def test_verify_says_that_a_truncated_v_cannot_be_pooled():
+    model = Forecaster(flow=FLOW, hidden_channels=4)
+    report = verify(model, None, FLOW)
+    assert report.verdict == "broken"
+    hint = "V is truncated, and what pools over it is exact on a closed V alone"
+    assert hint in str(report)
+    with pytest.raises(AssertionError, match=hint):
+        assert_flow_equivariant(model, FLOW)
+    assert hint not in str(verify(ConvGRU(1, 4), None, FLOW))
+    closed = Translation(closed=(5, 5))
+    published = Forecaster(flow=closed, hidden_channels=4, readout="published")
+    assert hint not in str(verify(published, None, closed))
 
 
 def test_verify_calls_a_comparison_of_nothing_vacuous():
@@ -266,8 +326,12 @@ def test_verify_sees_what_breaks_only_below_zero(flow):
     """A G-RNN of what is below zero; above, each frame for itself."""
     rnn = FlowRNN(1, 4, flow=Translation(radius=0)).double()
     assert verify(lambda v: v.clamp(min=0) + 0 * v, None, flow).verdict == "exact"
-    broken = verify(lambda v: v.clamp(min=0) + rnn(v.clamp(max=0))[0][:, :, 0, :1], None, flow)
-    assert broken.verdict == "broken"
+
+    def below(video):
+        return video.clamp(min=0) + rnn(video.clamp(max=0))[0][:, :, 0, :1]
+
+    assert verify(below, None, flow).verdict == "broken"
+    assert verify(below, sample_video(flow, steps=3), flow).verdict == "broken"
 
 
 def test_verify_runs_in_eval_mode():

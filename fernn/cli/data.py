@@ -54,6 +54,8 @@ def show(
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("out"),
 ) -> None:
     """Draw a dataset: a contact sheet (PNG) and an animation (GIF)."""
+    if out.suffix in (".png", ".gif"):
+        raise typer.BadParameter(f"--out must be a folder, for two pictures, got {out}.")
     with named_as_option():
         videos, classes = _dataset(name, source, split, seed)
     with writing(out):

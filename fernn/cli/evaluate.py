@@ -13,9 +13,9 @@ from rich.table import Table
 from torch import nn
 
 from fernn import models
-from fernn._nearest import nearest
 from fernn.cli._app import app, console, say
-from fernn.experiments import datasets, results, runs
+from fernn.cli._kept import kept
+from fernn.experiments import datasets, runs
 from fernn.experiments.agreement import agreement
 from fernn.experiments.devices import resolved
 from fernn.experiments.evaluate import evaluate, sequence_errors
@@ -42,7 +42,7 @@ def evaluate_command(
     """
     named = what in models.pretrained()
     few = named and data is None
-    model, recipe, record = _pretrained(what) if named else _kept(Path(what))
+    model, recipe, record = _pretrained(what) if named else kept(Path(what))
     where = resolved(device)
     with counting(Console(stderr=True)) as progress:
         if few:
@@ -54,6 +54,8 @@ def evaluate_command(
             recorded = record.get("metrics", {})
             archive = datasets.clips(recipe, clips)
             datasets.source(recipe, data, archive)  # raises where the test digits are not at hand
+            digest = None if archive is None else archive.sha256
+            runs.check_began(Path(what), record.get("data_sha256"), digest, runs.CLIPS)
             metrics = evaluate(
                 model, recipe, device=where, root=data, archive=archive, progress=progress
             )
@@ -94,28 +96,6 @@ def _rows_of_few(
 def _pretrained(name: str) -> tuple[nn.Module, Recipe, dict[str, Any]]:
     record = models.pretrained_record(name)
     return models.load_pretrained(name), from_json(record["recipe"]), record
-
-
-def _kept(run: Path) -> tuple[nn.Module, Recipe, dict[str, Any]]:
-    """The model that a run kept, its recipe, and its record, empty before it has finished."""
-    if not runs.is_run(run):
-        names = models.pretrained()
-        raise FileNotFoundError(
-            f"`run` must be a folder that `fernn train` made or one of {', '.join(names)}, got "
-            f"{str(run)!r}.{nearest(str(run), names)}"
-        )
-    record = runs.read_record(run)
-    if not (run / runs.BEST).is_file():
-        why = "has it finished an epoch?"
-        if record is not None:
-            why = "a record alone, which `fernn show` prints."
-            name = results.published(record)
-            why += f" Its weights are in the package: `fernn evaluate {name}`." if name else ""
-        raise FileNotFoundError(
-            f"`run` must have weights, got {str(run)!r} without {runs.BEST}: {why}"
-        )
-    model = models.load(runs.check_weights(run, record)).float()  # as a run evaluates it
-    return model, runs.read_recipe(run), record or {}
 
 
 def _summary(value: object) -> str:

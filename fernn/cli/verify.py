@@ -1,23 +1,26 @@
 """`fernn verify`."""
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from torch import nn
 
 from fernn import models
 from fernn._nearest import nearest
 from fernn.cli._app import app, console, writing
+from fernn.cli._kept import kept
 from fernn.experiments import pretrained, records, runs, steering, verification
+from fernn.experiments.progress import counting
 from fernn.experiments.recipes import Recipe, from_json
 from fernn.flows import Flow, Rotation, Translation
 from fernn.verify import TOLERANCES, sample_video, verify
 
+Result = TypeVar("Result")
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in TOLERANCES}
 _COLOURS = {"exact": "green", "interpolated": "yellow"}
 _WIDTH = 144  # of the table: a narrower screen wraps it, which beats cutting numbers off
@@ -70,6 +73,7 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
     channels = int(str(model.config["in_channels"]))
     canvas = None if recipe is None else pretrained.canvas(recipe)
     video = sample_video(flow, steps=steps, channels=channels, canvas=canvas)
+    video = video if recipe is None else video.abs()  # recipes are of videos in [0, 1]
     with console.status("verifying"):
         report = verify(inside, video, flow, dtype=_DTYPES[dtype])
     print("The recurrence inside, by its lifted states:")
@@ -78,7 +82,8 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
         whole, closed = pretrained.on_closed(model, flow)
         own = None if closed != flow else canvas
         small = sample_video(closed, steps=steps, channels=channels, canvas=own)
-        through = verify(whole, small, closed, dtype=_DTYPES[dtype])
+        small = small if recipe is None else small.abs()
+        through = verify(pretrained.few_frames(whole), small, closed, dtype=_DTYPES[dtype])
     group = isinstance(closed, Translation) and closed.closed is not None
     own_v = "on its own V, which is closed" if group else "on its own V, so not exact"
     where = own_v if closed == flow else "with the same weights on a closed V"
@@ -92,6 +97,8 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
     if group and through.verdict not in _COLOURS:
         print("\nSo its recurrence is flow equivariant, and what comes out of the model is not.")
         return False
+    if isinstance(closed, Rotation) and through.verdict not in _COLOURS:
+        print("\nSo it must be: its decoder is of ordinary convolutions, which do not turn.")
     return True
 
 
@@ -106,11 +113,8 @@ def print_all(record: Path | None = None) -> int:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     chosen = verification.cases()
-    results = track(
-        verification.run(chosen), "verifying", total=len(chosen), console=console, transient=True
-    )
     wrong, rows = 0, []
-    for result in results:
+    for result in _counted(verification.run(chosen), len(chosen)):
         numbers, verdict = result.numbers(), result.float64.verdict
         wrong += not result.as_expected
         rows.append(
@@ -147,9 +151,7 @@ def print_pretrained(record: Path | None = None) -> int:
     table.add_column("verdicts", no_wrap=True)
     names = models.pretrained()
     wrong, rows = 0, []
-    for result in track(
-        pretrained.verified(), "verifying", total=len(names), console=console, transient=True
-    ):
+    for result in _counted(pretrained.verified(), len(names)):
         row = result.row()
         wrong += not result.as_expected
         rows.append(row)
@@ -171,6 +173,15 @@ def print_pretrained(record: Path | None = None) -> int:
     return wrong
 
 
+def _counted(results: Iterator[Result], total: int) -> Iterator[Result]:
+    """The results as they come, told of as they come."""
+    with counting(Console(stderr=True), even=False) as tell:
+        tell(0, total, f"verifying 1 of {total}")
+        for done, result in enumerate(results, start=1):
+            yield result
+            tell(done, total, f"verifying {min(done + 1, total)} of {total}")
+
+
 def _error(value: float) -> str:
     return f"{value:.1e}" if value else "0"
 
@@ -189,13 +200,8 @@ def _load(what: str) -> tuple[nn.Module, Recipe | None]:
     names, path = models.pretrained(), Path(what)
     if what in names:
         return models.load_pretrained(what), from_json(models.pretrained_record(what)["recipe"])
-    if (path / runs.BEST).is_file():
-        kept = runs.check_weights(path, runs.read_record(path))
-        return models.load(kept), runs.read_recipe(path)
-    if (path / runs.RECIPE).is_file():
-        raise FileNotFoundError(
-            f"`model` must be a run that has finished an epoch, got {str(path)!r} without weights."
-        )
+    if runs.is_run(path):
+        return kept(path)[:2]
     if not path.is_file():
         raise FileNotFoundError(
             f"`model` must be a file that fernn.save wrote, the folder of a run with {runs.BEST} "

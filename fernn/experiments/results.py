@@ -18,7 +18,7 @@ from fernn.experiments.recipes import (
     of_training,
     recipes,
 )
-from fernn.experiments.runs import BEST, RECORD, RUNS, read_json
+from fernn.experiments.runs import BEST, RECORD, RUNS, holds, read_json
 from fernn.models._pretrained import pretrained, pretrained_record, weights_path
 
 KTH = "kth"
@@ -70,9 +70,8 @@ class Result:
     @property
     def weights(self) -> Path | None:
         """Its best weights: beside its record, or in the package where they were published."""
-        kept = self.folder / BEST
-        if kept.is_file():
-            return kept
+        if holds(self.folder, self.record):
+            return self.folder / BEST
         name = published(self.record)
         return None if name is None else weights_path(name)
 

@@ -147,15 +147,16 @@ def begin(run: Path, recipe: Recipe) -> dict[str, Any] | None:
     run.mkdir(parents=True, exist_ok=True)
     for part in [*run.glob(part_pattern("*")), *run.glob(f"*/{part_pattern('*')}")]:
         part.unlink(missing_ok=True)  # what a killed process was writing
+    for path in (run / RECIPE, run / RECORD):
+        there = _recipe_in(path) if path.is_file() else recipe
+        has, wanted = changes(there, recipe), changes(recipe, there)
+        if has:
+            raise ValueError(
+                f"`--out` must hold runs of the same recipe, got {run}, which has {', '.join(has)} "
+                f"and not {', '.join(wanted)}. Use another --out, or remove that folder."
+            )
     if not (run / RECIPE).exists():
         records.write(run / RECIPE, to_json(recipe))
-    there = _recipe_in(run / RECIPE)
-    has, wanted = changes(there, recipe), changes(recipe, there)
-    if has:
-        raise ValueError(
-            f"`--out` must hold runs of the same recipe, got {run}, which has {', '.join(has)} "
-            f"and not {', '.join(wanted)}. Use another --out, or remove that folder."
-        )
     return read_record(run)
 
 
@@ -197,13 +198,19 @@ def read_record(run: Path) -> dict[str, Any] | None:
 
 def check_weights(run: Path, record: dict[str, Any] | None) -> Path:
     """The best weights of a run; others than those that its record is of raise."""
-    path, recorded = run / BEST, (record or {}).get("best_sha256")
-    if recorded is not None and sha256(path) != recorded:
+    if not holds(run, record):
+        recorded = (record or {})["best_sha256"]
         raise ValueError(
-            f"`run` must hold the weights that its record is of, got {path}, which was changed "
-            f"since: its SHA-256 is not {recorded}. Train it again, or pass the file alone."
+            f"`run` must hold the weights that its record is of, got {run / BEST}, which was "
+            f"changed since: its SHA-256 is not {recorded}. Put them back, or train it again."
         )
-    return path
+    return run / BEST
+
+
+def holds(run: Path, record: dict[str, Any] | None) -> bool:
+    """Whether a run has kept weights, and those that its record is of, where that says which."""
+    recorded = (record or {}).get("best_sha256")
+    return (run / BEST).is_file() and recorded in (None, sha256(run / BEST))
 
 
 def read_curve(run: Path) -> list[dict[str, Any]]:

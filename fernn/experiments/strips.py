@@ -20,7 +20,7 @@ from fernn.data._show import caption
 from fernn.experiments.datasets import Source
 from fernn.experiments.recipes import from_json
 from fernn.experiments.results import Result
-from fernn.experiments.runs import BEST, check_weights
+from fernn.experiments.runs import BEST
 from fernn.experiments.testdata import TestData
 from fernn.experiments.typeset import as_mathtext
 from fernn.flows import Flow
@@ -89,10 +89,10 @@ def weights(run: Result) -> Path:
     path = run.weights
     if path is None:
         raise FileNotFoundError(
-            f"`run` must keep its weights to forecast, got {run.folder} without {BEST}. "
-            "Train it again, or copy the file there."
+            f"`run` must keep its weights to forecast, got {run.folder} without {BEST}, or with "
+            "another than its record is of. Train it again, or copy the file there."
         )
-    return check_weights(run.folder, run.record) if path.name == BEST else path
+    return path
 
 
 def times(horizon: int, most: int) -> list[int]:

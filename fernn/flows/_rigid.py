@@ -46,7 +46,7 @@ class _PlaneFlow(Flow):
                 raise ValueError(
                     f"`velocity` must turn by multiples of {360 / self._group.order:g}° to permute "
                     f"the orientations of {self._group}, got {velocity[0]:g}°. "
-                    f"Use group=SE2(N) with N a multiple of {_orientations(velocities)}."
+                    f"Give the flow group=SE2(N), N a multiple of {_orientations(velocities)}."
                 )
 
     def check_convolution(self, padding: str) -> None:
@@ -63,7 +63,7 @@ class _PlaneFlow(Flow):
                     f"frame, got a velocity of {velocity[0]:g}°: "
                     f"{'an ordinary convolution' if self._group.order == 1 else self._group} does "
                     'not commute with that turn. Use frame="comoving", which asks nothing of the '
-                    "convolution, or group=SE2(N) with N a multiple of "
+                    "convolution, or a flow with orientations, group=SE2(N), N a multiple of "
                     f"{_orientations(self._velocities)}."
                 )
 

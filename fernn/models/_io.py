@@ -32,8 +32,8 @@ _KEY = "fernn"
 _MOST = 2**16
 """The largest count that is believed of a file, also of velocities, which are tabulated before any
 shape can be compared: the whole torus of 256×256, a state of which has 2³² values a channel."""
-_MOST_MIXED = 2**11
-"""The same of velocities that mix: every pair of them is tabulated."""
+_MOST_MIXED = 2**12
+"""The same of velocities that mix, since every pair of them is tabulated: the torus of 64×64."""
 
 
 def save(model: Model, path: str | Path) -> None:
@@ -47,11 +47,13 @@ def save(model: Model, path: str | Path) -> None:
     if isinstance(own, nn.Module):
         raise TypeError(
             "`model` must be made of the library's parts, which a file can name, got one around "
-            f"a {type(own).__name__}. Use safetensors.torch.save_model and load_model."
+            f"a {type(own).__name__}. Write it with safetensors.torch.save_model, and read that "
+            "with `load(path, into=…)`."
         )
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"`path` must be in a folder that exists, got {str(path)!r}.")
+    _check_mixed(model.config)
     about = {"model": type(model).__name__, "config": _encode(model.config)}
     tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
     with written_whole(path) as part:
@@ -62,7 +64,8 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
     """The model in a file that `save` wrote, or its weights, loaded `into` a model of that shape.
 
     A model given keeps its own configuration: readout, frame and V are not the file's then, and a
-    warning says where they differ.
+    warning says where they differ. One that is made is in training mode, as any module is: call
+    `eval()` before batch-norm matters.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -97,9 +100,8 @@ def _build(metadata: dict[str, str], tensors: int, path: Path) -> nn.Module:
         about = json.loads(metadata[_KEY])
         made = _MODELS[about["model"]]
         config: dict[str, Any] = {name: _decode(value) for name, value in about["config"].items()}
-        _believed(config.get("decoder_layers"), most=tensors)
-        if config.get("mixing") is not None:
-            _believed(len(config["flow"]), most=_MOST_MIXED)
+        _believed(config.get("decoder_layers"), most=tensors, what="`decoder_layers`")
+        _check_mixed(config)
         with torch.device("meta"):
             return made(**config)
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
@@ -157,6 +159,8 @@ def _encode(value: object) -> object:
         return {type(value).__name__: _encode(value.config())}
     if isinstance(value, SE2):
         return {"SE2": value.orientations}
+    if isinstance(value, nn.Module):  # one's own, of which a file can say no more
+        return type(value).__name__
     if isinstance(value, dict):
         return {name: _encode(item) for name, item in value.items()}
     return value
@@ -182,7 +186,13 @@ def _velocities(
     return max(math.prod([2 * radius + 1] * min(dim, 3)), math.prod(closed), 2 * count + 1)
 
 
-def _believed(value: Any, most: int = _MOST) -> Any:
+def _check_mixed(config: dict[str, Any]) -> None:
+    """Raise where more velocities mix than a file is believed to have."""
+    if config.get("mixing") is not None:
+        _believed(len(config["flow"]), most=_MOST_MIXED, what="the velocities that mix")
+
+
+def _believed(value: Any, most: int = _MOST, what: str = "a count") -> Any:
     if isinstance(value, int) and value > most:
-        raise ValueError(f"a count must be at most {most}, got {value}")
+        raise ValueError(f"{what} must be at most {most}, got {value}")
     return value

@@ -45,10 +45,10 @@ class SequenceForecaster(nn.Module):
     ) -> None:
         super().__init__()
         flow = Translation(radius=0) if flow is None else flow
-        if isinstance(sequence, nn.Module):
-            _check.kind("sequence", sequence, Cell, "fernn.nn.ConvGRU(1, 128)")
-        else:
+        if isinstance(sequence, str):
             _check.choice("sequence", sequence, tuple(SEQUENCES))
+        else:
+            _check.kind("sequence", sequence, Cell, 'fernn.ConvGRU(1, 128), or "convgru"')
         if not isinstance(flow, Translation) or flow.group.dim != 2:
             raise ValueError(f"`flow` must be a Translation of images, got {flow!r}.")
         _ = flow.zero  # a scene at rest must have its frame

@@ -38,7 +38,8 @@ class Stream:
     def __init__(self, model: Streamed) -> None:
         if not isinstance(model, Forecaster | FlowRNN):
             raise TypeError(
-                f"`model` must be a Forecaster or a FlowRNN, got {type(model).__name__}."
+                f"`model` must be a Forecaster or a FlowRNN, got {type(model).__name__}. "
+                "FlowEquivariant around a Cell streams by itself: state = model.step(frame, state)."
             )
         self.model = model
         self._program: Plain | Fused | None = None

@@ -15,10 +15,10 @@ States = tuple[Tensor, ...]
 
 
 class Cell(nn.Module, ABC):
-    """A recurrence that streams: a state of plain tensors, the last of them the output, and a step.
+    """A recurrence that streams: a state, which is a tuple of tensors, and a step.
 
-    Shapes: frame [B, C, *X] with `dim` axes X, every state tensor [B, …], the last [B, K, *X];
-    video [B, T, C, *X] → [B, T, K, *X].
+    The last tensor of the state is the output. Shapes: frame [B, C, *X] with `dim` axes X, every
+    state tensor [B, …], the last [B, K, *X]; video [B, T, C, *X] → [B, T, K, *X].
     """
 
     dim: int = 2
@@ -34,11 +34,24 @@ class Cell(nn.Module, ABC):
     def forward(self, video: Tensor) -> Tensor:
         _check_video(video, self.dim)
         outputs = []
-        state = self.init_state(video[:, 0])
+        state = self.checked(self.init_state(video[:, 0]), video[:, 0])
         for frame in video.unbind(1):
-            state = self.step(frame, state)
+            state = self.checked(self.step(frame, state), frame)
             outputs.append(state[-1])
         return torch.stack(outputs, 1)
+
+    def checked(self, state: States, frame: Tensor) -> States:
+        """The state that a cell returned for `frame`, unless it is none."""
+        batch, parts = frame.shape[0], state if isinstance(state, tuple) else (state,)
+        held = [isinstance(part, Tensor) and part.shape[:1] == (batch,) for part in parts]
+        if parts is not state or not parts or not all(held):
+            found = [tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__ for t in parts]
+            raise TypeError(
+                f"the state of {type(self).__name__} must be a tuple of tensors that begin with "
+                f"the batch, {batch} here, the last of them the output, got "
+                f"{'a tuple of ' if parts is state else 'one alone, '}{', '.join(map(str, found))}."
+            )
+        return state
 
 
 class ConvGRU(Cell):

@@ -71,11 +71,12 @@ class FlowEquivariant(nn.Module):
         if state is None:
             time = torch.zeros((), dtype=torch.long, device=frame.device)
             many = frame[:, None].expand(-1, len(self.flow), *frame.shape[1:])
-            tensors = self.module.init_state(many.flatten(0, 1))
+            many = many.flatten(0, 1)
+            tensors = self.module.checked(self.module.init_state(many), many)
         else:
             time, tensors = state.time, tuple(t.flatten(0, 1) for t in state.tensors)
-        copies = self.flow.transport(frame[:, None], -time, features=False)
-        tensors = self.module.step(copies.flatten(0, 1), tensors)
+        copies = self.flow.transport(frame[:, None], -time, features=False).flatten(0, 1)
+        tensors = self.module.checked(self.module.step(copies, tensors), copies)
         lifted = tuple(t.reshape(frame.shape[0], len(self.flow), *t.shape[1:]) for t in tensors)
         return State(lifted, time + 1, "comoving", self.flow, features=False)
 

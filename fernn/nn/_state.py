@@ -9,7 +9,7 @@ from fernn.flows import Flow
 FRAMES = ("lab", "comoving")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class State:
     """The lifted state after `time` frames, in the coordinates of `frame`.
 
@@ -23,6 +23,12 @@ class State:
     frame: str
     flow: Flow
     features: bool
+
+    def __repr__(self) -> str:
+        """What it is of, without its numbers."""
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in self.tensors)
+        about = f"time={int(self.time)}, frame={self.frame!r}, flow={self.flow!r}"
+        return f"State({about}, tensors: {shapes})"
 
     def lab(self, ahead: int = 0) -> Tensor:
         """The output h_t(ν) in lab coordinates; `ahead` carries it on by its flow: ψ_ahead·h_t."""

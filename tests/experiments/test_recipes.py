@@ -246,6 +246,7 @@ def test_set_is_typed():
         ("data.train_size=true", "must be int or None"),
         ("data.canvas=28", "`data.canvas` must be tuple"),
         ("data.flow=Translation(radius=-1)", "cannot make"),
+        ("data.flow=Translation(radius=x)", "make .*: x is no number, text in quotes or list"),
         ("options.flow=__import__('os')", "a flow such as"),
     ],
 )

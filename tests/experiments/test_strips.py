@@ -131,10 +131,13 @@ def test_strip_of_a_run_without_weights_names_them(tmp_path):
         strips.weights(results.load_one(folder))
 
 
-def test_strip_of_other_weights_than_the_record_is_of_is_refused(tmp_path):
+def test_strip_of_other_weights_than_the_record_is_of_is_left_out(tmp_path):
     metrics, model = forecast_metrics(FERNN), find(FERNN, "quick").build()
     folder = write_run(tmp_path, FERNN, metrics=metrics, model=model, best_sha256="0" * 64)
-    with pytest.raises(ValueError, match="must hold the weights that its record is of"):
+    (panel, _) = figures.panels("12", results.load(tmp_path))
+    assert panel.paint is None
+    assert lacking.weights_of(FERNN) in panel.missing
+    with pytest.raises(FileNotFoundError, match="or with another than its record is of"):
         strips.weights(results.load_one(folder))
 
 

@@ -9,10 +9,10 @@ import torch
 from trained import Told, assert_equal, weights
 
 from fernn import load
-from fernn.experiments import checkpoint, datasets, glimpses, runs, state, train
+from fernn.experiments import checkpoint, datasets, glimpses, records, runs, state, train
 from fernn.experiments.evaluate import evaluate
 from fernn.experiments.loop import Loop
-from fernn.experiments.recipes import changed, find, from_json
+from fernn.experiments.recipes import changed, find, from_json, to_json
 from fernn.models import Forecaster
 
 
@@ -119,6 +119,17 @@ def test_another_recipe_in_the_same_folder_is_refused(tiny, tmp_path):
         ValueError, match=r"has training\.epochs=3 and not training\.epochs=2\. Use"
     ):
         train.train(tiny, out=tmp_path, device="cpu")
+
+
+def test_a_record_of_another_recipe_is_refused(tiny, tmp_path):
+    run = runs.folder(tmp_path, tiny, 0)
+    other = tiny.but(training={"epochs": 3})
+    records.write(run / runs.RECORD, {"recipe": to_json(other)})  # as this repository keeps them
+    with pytest.raises(ValueError, match=r"has training\.epochs=3 and not training\.epochs=2"):
+        train.train(tiny, out=tmp_path, device="cpu")
+    assert not (run / runs.RECIPE).exists()
+    records.write(run / runs.RECIPE, to_json(tiny))
+    assert runs.read_recipe(run) == other
 
 
 def test_what_a_killed_process_was_writing_is_removed(tiny, tmp_path):

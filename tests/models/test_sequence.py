@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from safetensors.torch import save_model
 from suites import run_suite
 from tolerances import BROKEN, TOLERANCE, error, same
 from torch import nn
 
 from fernn import Rotation, Translation, load, save
 from fernn.models import SequenceForecaster
-from fernn.nn import Cell
+from fernn.nn import Cell, ConvGRU
 
 SEQUENCES = ("convgru", "attention")
 
@@ -106,7 +107,15 @@ def test_sequence_forecaster_takes_a_cell_of_ones_own(tmp_path):
         errors.append(error(after, moved(flow, model(x, horizon=3), velocity, x.shape[1])))
     assert errors[0] < TOLERANCE[torch.double]
     assert errors[1] > BROKEN
-    with pytest.raises(TypeError, match=r"parts.* got one around a Leaky\. Use safetensors"):
+    model, again = forecaster(cell, flow), forecaster(Leaky(), flow)
+    save_model(model, tmp_path / "weights")
+    assert torch.equal(load(tmp_path / "weights", into=again)(x, 2), model(x, 2))
+    save(forecaster("convgru", Translation(radius=1)), tmp_path / "wide")
+    with pytest.warns(UserWarning, match=r"radius.*1.* in the file, .*radius.*0.* in the model"):
+        load(tmp_path / "wide", into=forecaster(ConvGRU(2, 4)))
+    with pytest.raises(
+        TypeError, match=r"parts.* got one around a Leaky\. Write it with safetensors"
+    ):
         save(forecaster(cell, flow), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
@@ -124,6 +133,8 @@ def test_sequence_forecaster_refuses():
         SequenceForecaster(sequence="mamba")
     with pytest.raises(TypeError, match=r"`sequence` must be a Cell.*got Identity"):
         SequenceForecaster(sequence=nn.Identity())
+    with pytest.raises(TypeError, match=r"`sequence` must be a Cell.*got <class .*Leaky"):
+        SequenceForecaster(sequence=Leaky)
     with pytest.raises(ValueError, match=r"`hidden_channels` must be what .* has, 4, got 128"):
         SequenceForecaster(sequence=Leaky(), in_channels=2)(torch.zeros(1, 2, 2, 4, 4))
     with pytest.raises(ValueError, match="`flow` must be a Translation of images"):

@@ -1,13 +1,15 @@
 """ConvGRU, CausalConv and CausalAttention: ordinary causal models, word for word."""
 
 import math
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 from tolerances import TOLERANCE, error, same
 
-from fernn.nn import CausalAttention, CausalConv, Cell, ConvGRU
+from fernn import Translation
+from fernn.nn import CausalAttention, CausalConv, Cell, ConvGRU, FlowEquivariant
 
 MODELS = {
     "gru": lambda dim: ConvGRU(2, 4, dim=dim),
@@ -134,6 +136,39 @@ def test_causal_attention_recency_is_a_slope_of_each_head():
         weight = torch.exp(-slope * torch.tensor([2.0, 1.0, 0.0], dtype=torch.double))
         want = (values[:, :, head] * (weight / weight.sum())[:, None, None]).sum(1)
         assert same(model(x)[:, 2, head], want)
+
+
+class Misshapen(Cell):
+    """A sum of frames whose state is whatever `shape` makes of it."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape = shape
+
+    def init_state(self, frame):
+        return (torch.zeros_like(frame),)
+
+    def step(self, frame, state):
+        return self.shape(state[0] + frame)
+
+
+@pytest.mark.parametrize(
+    ("shape", "got"),
+    [
+        (lambda h: h, "one alone, (2, 1, 4, 3)"),
+        (lambda h: [h], "one alone, list"),
+        (lambda h: (h.sum(), h), "a tuple of (), (2, 1, 4, 3)"),
+        (lambda h: (1, h), "a tuple of int, (2, 1, 4, 3)"),
+        (lambda h: (), "a tuple of "),
+    ],
+)
+def test_a_cell_whose_state_is_no_tuple_of_tensors_is_refused(shape, got):
+    cell, video = Misshapen(shape), torch.zeros(2, 3, 1, 4, 3)
+    expected = f"the state of Misshapen must be a tuple .* batch, 2 here.* got {re.escape(got)}"
+    with pytest.raises(TypeError, match=expected):
+        cell(video)
+    with pytest.raises(TypeError, match=r"the state of Misshapen must be a tuple .* 18 here"):
+        FlowEquivariant(cell, Translation(radius=1)).step(video[:, 0])
 
 
 def test_cell_is_abstract():

@@ -44,7 +44,7 @@ from fernn import SE2, FlowRNN, RigidMotion, Rotation, Translation
         (
             {"flow": R1},
             "multiples of 360° in the lab frame, got a velocity of -10°.*"
-            'frame="comoving".*or group=SE2\\(N\\) with N a multiple of 36',
+            'frame="comoving".*or a flow with .* group=SE2\\(N\\), N a multiple of 36',
         ),
         (
             {"flow": Rotation(count=1, group=SE2(8))},

@@ -59,6 +59,12 @@ def test_flow_rnn_begins_at_zero_with_a_transport_that_does_not_keep_zero():
     assert same(rnn(x)[0], rnn(x, rnn.init_state(zero))[0])
 
 
+def test_state_prints_what_it_is_of_and_no_numbers():
+    _, last = FlowRNN(1, 4, flow=Translation(radius=1))(torch.zeros(2, 3, 1, 5, 5))
+    about = "time=3, frame='lab', flow=Translation(radius=1), tensors: (2, 9, 4, 5, 5)"
+    assert repr(last) == f"State({about})"
+
+
 def test_flow_rnn_depends_on_the_past_alone():
     flow, _, canvas = EXACT["2-D"]
     rnn, x = recurrence(flow, [3, 2]), video(*canvas)

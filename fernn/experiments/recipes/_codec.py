@@ -155,7 +155,10 @@ def _parse(text: str) -> Any:
 
 def _value(node: ast.expr) -> Any:
     if not isinstance(node, ast.Call):
-        return ast.literal_eval(node)
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            raise ValueError(f"{ast.unparse(node)} is no number, text in quotes or list.") from None
     if not isinstance(node.func, ast.Name) or node.func.id not in _VALUES:
         raise ValueError(f"expected one of {', '.join(_VALUES)}.")
     named = {word.arg: _value(word.value) for word in node.keywords if word.arg is not None}

@@ -1,0 +1,118 @@
+"""Outputs for moved inputs beside the output moved: what `verify` measures."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fernn._report import TOLERANCES
+from fernn.flows import Flow
+
+
+class Comparison:
+    """Compares outputs for moved inputs with the base output, moved: relative error per step.
+
+    Where the flow moves parts of the canvas out of it, as a turn does with the corners, nothing can
+    be said of what comes in from outside, so only what stays inside is compared.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        tried: Tensor,
+        base: Tensor,
+        canvas: Sequence[int],
+        start: int,
+        features: bool,
+        dtype: torch.dtype,
+        backwards: Tensor | None,
+    ) -> None:
+        dim = flow.group.dim
+        self.lifted = base.ndim == 4 + dim and base.shape[2] > 1
+        if base.ndim not in (2, 3 + dim, 4 + dim):
+            raise ValueError(
+                f"`model` must return [B, T, V, K, *X], [B, T, K, *X] or [B, K] with {dim} spatial "
+                f"axes for {flow!r}, got shape {tuple(base.shape)}."
+            )
+        if base.ndim > 2 and base.shape[-dim:] != canvas:
+            raise ValueError(
+                f"`model` must keep the canvas, for else its output moves at another speed, got "
+                f"{tuple(base.shape[-dim:])} for a video of {tuple(canvas)}."
+            )
+        if self.lifted and base.shape[2] != len(flow):
+            raise ValueError(
+                f"`flow` must be the model's own where the output is lifted: the output has "
+                f"{base.shape[2]} velocities, {flow!r} has {len(flow)}."
+            )
+        self.flow, self.base, self.start = flow, base, start
+        self.moves = base.ndim > 2
+        self.steps = base.shape[1] if self.moves else 1
+        self.features = features
+        self.kept = None if flow.exact or not self.moves else self._kept(tried)
+        self.backwards = backwards
+        # Below this share of the output's size, rounding hides what varies.
+        self.resolved = 4 * torch.finfo(dtype).eps / TOLERANCES[dtype]
+
+    def __call__(self, moved: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
+        expected = self._move(self.base, velocity)
+        if not self.lifted:
+            error = _ratio(self._norm(moved - expected), self._variation(expected))
+            return error, error
+        index = self.flow.relative(velocity)
+        inside = index >= 0
+        expected = expected[:, :, index[inside]]
+        wrong = self._norm(moved[:, :, inside] - expected)
+        missing = self._norm(moved[:, :, ~inside])
+        whole = (self._norm(expected) ** 2 + missing**2).sqrt()
+        everywhere = _ratio((wrong**2 + missing**2).sqrt(), whole)
+        return _ratio(wrong, self._variation(expected)), everywhere
+
+    def interpolation(self, round_trip: Tensor, velocity: Tensor) -> Tensor:
+        back = self._move(self._move(self.base, velocity), -velocity)
+        loss = self._norm(round_trip - self.base) + self._norm(back - self.base)
+        return _ratio(loss, self._variation(self.base))
+
+    def _move(self, x: Tensor, velocity: Tensor) -> Tensor:
+        if not self.moves:
+            return x
+        return self.flow.act_sequence(x, velocity, start=self.start, features=self.features)
+
+    def _norm(self, x: Tensor) -> Tensor:
+        """Norms per step, of what is compared: [T]."""
+        x = x if self.kept is None else x * self.kept
+        x = x.transpose(0, 1).flatten(1) if self.moves else x.flatten()[None]
+        norm: Tensor = torch.linalg.vector_norm(x, dim=1)
+        return norm.cpu()
+
+    def _variation(self, x: Tensor) -> Tensor:
+        """How much of x could have come out otherwise, per step: [T]."""
+        if self.backwards is not None:
+            change = x - self.backwards
+        else:
+            kept = torch.ones_like(x) if self.kept is None else self.kept
+            canvas = tuple(range(-self.flow.group.dim, 0))
+            mean = (x * kept).sum(canvas, keepdim=True) / kept.sum(canvas, keepdim=True)
+            change = x - mean
+        return torch.maximum(self._norm(change), self.resolved * self._norm(x))
+
+    def _kept(self, tried: Tensor) -> Tensor:
+        """Which pixels no velocity, of V or tried, nor two of them in turn, has touched with what
+        is outside, until each step: zeros and ones [T, 1, ..., *X]."""
+        canvas = self.base.shape[-self.flow.group.dim :]
+        kept = self.base.new_ones(1, self.steps, *canvas)
+        velocities = torch.cat([self.flow.velocities, tried.to(self.flow.velocities)])
+        for _ in range(2):
+            moved = [self.flow.act_sequence(kept, v, start=self.start) for v in velocities]
+            inside = torch.stack([kept, *moved]).amin(0).cummin(1).values
+            kept = (inside > 1 - 1e-6).to(kept)
+        if not bool(kept[:, -1].any()):
+            raise ValueError(
+                f"`video` must be so large or short that {self.flow!r} keeps some of it inside, "
+                f"got {self.start + self.steps} frames of {tuple(canvas)}."
+            )
+        return kept.reshape(self.steps, *(1,) * (self.base.ndim - 2 - len(canvas)), *canvas)
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """part / whole, where nothing over nothing is nothing."""
+    return torch.where(part == 0, part, part / whole)
