@@ -30,7 +30,8 @@ def best(found: results.Results) -> str:
             loss = fmean(run.record["val_loss"] for run in runs)
             mean, reported = data["ours"]["mean"], data["paper"]["mean"]
             how, _ = _how(data["scale"], ", ".join(map(str, data["epochs"])), data["changes"])
-            cells = [data["row"], f"`{data['recipe']}`", number(reported), number(mean)]
+            readout = "" if "transported" in data["recipe"] else ", published"
+            cells = [data["row"] + readout, f"`{data['recipe']}`", number(reported), number(mean)]
             cells += [f"{data['ratio']:.2f}", number(loss), how, duration(data["wall_seconds"])]
             if data["recipe"] not in kept or loss < kept[data["recipe"]][0]:
                 kept[data["recipe"]] = loss, "| " + " | ".join(cells) + " |"
