@@ -93,6 +93,12 @@ def test_sha256_is_of_what_is_learned_and_not_of_names(tmp_path: Path) -> None:
     assert digest(name=np.array("other"), clip=np.array(["x", "y", "z"])) == digest()
 
 
+def test_sha256_of_the_stand_in_is_that_of_the_results(shared: Path) -> None:
+    archive = ClipArchive.load(shared / "actions" / "mocap_actions.npz")
+    about = Path(__file__).parents[2] / "results" / "README.md"
+    assert f"`{archive.sha256}`" in about.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("uniform", [False, True])
 def test_save_then_load(uniform: bool, tmp_path: Path) -> None:
     changes = {"frames": np.zeros((3, 4, 5, 6), np.uint8), "length": None} if uniform else {}
