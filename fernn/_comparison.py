@@ -85,7 +85,10 @@ class Comparison:
         return norm.cpu()
 
     def _variation(self, x: Tensor) -> Tensor:
-        """How much of x could have come out otherwise, per step: [T]."""
+        """How much of x could have come out otherwise, per step, the largest until then: [T].
+
+        Where it fades, as along a forecast, rounding of what it was before does not.
+        """
         if self.backwards is not None:
             change = x - self.backwards
         else:
@@ -93,7 +96,8 @@ class Comparison:
             canvas = tuple(range(-self.flow.group.dim, 0))
             mean = (x * kept).sum(canvas, keepdim=True) / kept.sum(canvas, keepdim=True)
             change = x - mean
-        return torch.maximum(self._norm(change), self.resolved * self._norm(x))
+        varied = self._norm(change).cummax(0).values
+        return torch.maximum(varied, self.resolved * self._norm(x))
 
     def _kept(self, tried: Tensor) -> Tensor:
         """Which pixels no velocity, of V or tried, nor two of them in turn, has touched with what

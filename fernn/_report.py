@@ -26,13 +26,13 @@ class Report:
     """Relative errors of h_t[ψ(ν̂)·f](ν) = ψ_{t−1}(ν̂)·h_t[f](ν − ν̂), tensors [ν̂, T] in float64.
 
     `error` compares the slices with ν − ν̂ in V, `pairs` of them, relative to how much the output
-    varies over the canvas, all channels together, so that no constant hides it. `everywhere` counts
-    all of V, taking a slice whose partner lies outside V to be wholly wrong: the price of
-    truncation. Where the flow interpolates, `interpolation` estimates what that costs, by moving
-    the input and the output there and back; it is the largest so far in time. What a flow moves in
-    from outside the canvas, as a turn does at the corners, is not compared. Outputs without a V
-    axis are compared as they are, and values [B, K] relative to their change when the video runs
-    backwards.
+    has varied over the canvas until then, all channels together, so that no constant hides it.
+    `everywhere` counts all of V, taking a slice whose partner lies outside V to be wholly wrong:
+    the price of truncation. Where the flow interpolates, `interpolation` estimates what that costs,
+    by moving the input and the output there and back; it is the largest so far in time. What a flow
+    moves in from outside the canvas, as a turn does at the corners, is not compared. Outputs
+    without a V axis are compared as they are, and values [B, K] relative to their change when the
+    video runs backwards.
     """
 
     flow: Flow

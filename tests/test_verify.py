@@ -138,6 +138,15 @@ def test_verify_accepts_forecasts_and_any_callable():
     assert_flow_equivariant(SequenceForecaster(flow=closed, hidden_channels=4), closed)
 
 
+def test_verify_of_a_forecast_that_fades_is_not_of_its_rounding():
+    """Along ten frames it comes near a constant, and what is left of it drowns in rounding."""
+    closed = Translation(closed=(5, 5))
+    model = Forecaster(flow=closed, hidden_channels=16)
+    spread = model(sample_video(closed).float()).std((-2, -1)).flatten()
+    assert spread[-1] < spread[0] / 100
+    assert_flow_equivariant(model, closed)
+
+
 def test_verify_accepts_values_that_should_not_change():
     closed = Translation(closed=(5, 5))
     rnn = FlowRNN(1, 4, flow=closed).double()

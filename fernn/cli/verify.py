@@ -83,7 +83,7 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
         own = None if closed != flow else canvas
         small = sample_video(closed, steps=steps, channels=channels, canvas=own)
         small = small if recipe is None else small.abs()
-        through = verify(pretrained.few_frames(whole), small, closed, dtype=_DTYPES[dtype])
+        through = verify(whole, small, closed, dtype=_DTYPES[dtype])
     group = isinstance(closed, Translation) and closed.closed is not None
     own_v = "on its own V, which is closed" if group else "on its own V, so not exact"
     where = own_v if closed == flow else "with the same weights on a closed V"

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
 
 from fernn.experiments.recipes import Recipe, from_json
-from fernn.experiments.verification import STEPS, FixedHorizon
+from fernn.experiments.verification import STEPS
 from fernn.flows import Flow, Rotation, Translation
 from fernn.models import (
     Classifier,
@@ -21,8 +20,6 @@ from fernn.models import (
 from fernn.verify import Report, sample_video, verify
 
 Model = TypeVar("Model", bound=Forecaster | SequenceForecaster | Classifier)
-
-HORIZON = 4  # frames that are forecast to see whether they move along
 
 
 @dataclass(frozen=True)
@@ -86,13 +83,8 @@ def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
             moves,
             verify(model.rnn, video, flow),
             verify(model.rnn, video, flow, dtype=torch.float32),
-            verify(few_frames(whole), small, closed),
+            verify(whole, small, closed),
         )
-
-
-def few_frames(model: nn.Module) -> nn.Module:
-    """The model, but that it forecasts a few frames alone: rounding grows along a forecast."""
-    return FixedHorizon(model, HORIZON) if getattr(model, "forecasts", False) else model
 
 
 def canvas(recipe: Recipe) -> tuple[int, int] | None:
