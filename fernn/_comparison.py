@@ -5,8 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fernn._report import TOLERANCES
+from fernn._report import FAINT, TOLERANCES
 from fernn.flows import Flow
+
+FADED = 0.1
+"""Errors count by no less than this share of the most that an output has varied."""
 
 
 class Comparison:
@@ -85,9 +88,10 @@ class Comparison:
         return norm.cpu()
 
     def _variation(self, x: Tensor) -> Tensor:
-        """How much of x could have come out otherwise, per step, the largest until then: [T].
+        """How much of x could have come out otherwise, per step: [T].
 
-        Where it fades, as along a forecast, rounding of what it was before does not.
+        Where it fades, as along a forecast, rounding of what it was before does not, so that a
+        share of the largest until then counts.
         """
         if self.backwards is not None:
             change = x - self.backwards
@@ -96,27 +100,39 @@ class Comparison:
             canvas = tuple(range(-self.flow.group.dim, 0))
             mean = (x * kept).sum(canvas, keepdim=True) / kept.sum(canvas, keepdim=True)
             change = x - mean
-        varied = self._norm(change).cummax(0).values
-        return torch.maximum(varied, self.resolved * self._norm(x))
+        varied = self._norm(change)
+        faded = FADED * varied.cummax(0).values
+        return torch.maximum(torch.maximum(varied, faded), self.resolved * self._norm(x))
 
     def _kept(self, tried: Tensor) -> Tensor:
-        """Which pixels no velocity, of V or tried, nor two of them in turn, has touched with what
-        is outside, until each step: zeros and ones [T, 1, ..., *X]."""
+        """Which pixels no velocity, of V or tried, there or back, nor two of them in turn, has
+        touched with what is outside, until each step: zeros and ones [T, 1, ..., *X]."""
         canvas = self.base.shape[-self.flow.group.dim :]
         kept = self.base.new_ones(1, self.steps, *canvas)
         velocities = torch.cat([self.flow.velocities, tried.to(self.flow.velocities)])
+        velocities = torch.cat([velocities, -velocities]).unique(dim=0)
         for _ in range(2):
             moved = [self.flow.act_sequence(kept, v, start=self.start) for v in velocities]
             inside = torch.stack([kept, *moved]).amin(0).cummin(1).values
             kept = (inside > 1 - 1e-6).to(kept)
-        if not bool(kept[:, -1].any()):
+        kept = kept.reshape(self.steps, *(1,) * (self.base.ndim - 2 - len(canvas)), *canvas)
+        last = kept[-1].reshape(canvas)
+        if _range(self.base, last) < FAINT * _range(self.base, torch.ones_like(last)):
             raise ValueError(
-                f"`video` must be so large or short that {self.flow!r} keeps some of it inside, "
-                f"got {self.start + self.steps} frames of {tuple(canvas)}."
+                f"`video` must have more of what moves away from its border, for {self.flow!r} "
+                f"moves in other things from there within {self.start + self.steps} frames of "
+                f"{tuple(canvas)}. Give a larger or a shorter video."
             )
-        return kept.reshape(self.steps, *(1,) * (self.base.ndim - 2 - len(canvas)), *canvas)
+        return kept
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:
     """part / whole, where nothing over nothing is nothing."""
     return torch.where(part == 0, part, part / whole)
+
+
+def _range(x: Tensor, kept: Tensor) -> float:
+    """By how much x [..., *X] differs over the pixels kept [*X], at most; −∞ where none is."""
+    canvas = tuple(range(-kept.ndim, 0))
+    most, least = (x.masked_fill(kept == 0, end) for end in (-torch.inf, torch.inf))
+    return float((most.amax(canvas) - least.amin(canvas)).max())

@@ -94,7 +94,7 @@ def test_evaluate_refuses_other_clips_of_the_same_name(invoke, tmp_path, monkeyp
     other = replace(archive, frames=255 - archive.frames)
     monkeypatch.setattr(datasets, "glimpses", lambda: other)
     error = str(invoke("evaluate", run).exception)
-    assert f"the SHA-256 of `--clips` must be what the run in {run} began with" in error
+    assert f"`--clips` must be the archive that {run} learned from" in error
 
 
 def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):

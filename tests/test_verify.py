@@ -16,7 +16,7 @@ from fernn import (
 )
 from fernn.groups import SE2
 from fernn.models import SequenceForecaster
-from fernn.nn import Cell, FlowEquivariant, FlowRNN, LearnedTransport
+from fernn.nn import CausalConv, Cell, FlowEquivariant, FlowRNN, LearnedTransport
 from fernn.verify import TOLERANCES, sample_video
 
 FLOW = Translation(radius=1)
@@ -277,15 +277,59 @@ def test_verify_compares_what_no_flow_moves_in_from_outside(flow):
     model = Biased()
     assert verify(FlowEquivariant(model, flow), None, flow).verdict == "interpolated"
     assert verify(model, None, flow).verdict == "broken"
-    with pytest.raises(ValueError, match=r"`video` must be so large or short that .* keeps some"):
-        verify(model, torch.rand(1, 5, 1, 3, 3), RigidMotion([(0, 0, 0), (0, 0.9, 0)]))
+
+
+@pytest.mark.parametrize("step", [0.5, 1.0])
+def test_verify_of_motion_to_one_side(step):
+    """There and back both bring in what is outside, whichever of them is in V."""
+    flow = RigidMotion([(0, 0, 0), (0, step, 0)])
+    for module in (CausalConv(1, 4), ConvGRU(1, 4)):
+        good = verify(FlowEquivariant(module, flow), None, flow)
+        assert good.verdict in ("exact", "interpolated")
+        assert good.interpolation.max() < (1e-6 if step == 1 else 0.1)
+        assert verify(ConvGRU(1, 4), None, flow).verdict == "broken"
+
+
+@pytest.mark.parametrize("size", [3, 33])
+def test_verify_refuses_a_video_of_which_nothing_stays_inside(size):
+    video = torch.zeros(1, 5, 1, size, size)
+    video[..., 1 * (size > 3), 1 * (size > 3)] = 1  # in a corner, which turns away
+    with pytest.raises(ValueError, match="must have more of what moves away from its border"):
+        verify(lambda x: x.cumsum(1), video, Rotation(count=2))
+    with pytest.raises(ValueError, match="must have more of what moves away from its border"):
+        verify(ConvGRU(1, 4), torch.rand(1, 5, 1, 3, 3), RigidMotion([(0, 0, 0), (0, 0.9, 0)]))
+
+
+def test_verify_of_an_output_without_any_place():
+    flow = Rotation(count=2)
+    even = verify(lambda x: x.mean((-2, -1), keepdim=True).expand_as(x), None, flow)
+    assert even.verdict != "broken"
+
+
+def test_verify_sees_a_late_break_of_what_fades():
+    fading = 0.5 ** torch.arange(12.0).reshape(-1, 1, 1, 1)
+
+    def model(video):
+        out = video * fading.to(video)
+        return torch.cat([out[:, :10], out[:, 10:].flip(-1)], 1)
+
+    video = sample_video(FLOW, steps=12)
+    for dtype in (torch.float64, torch.float32):
+        assert verify(model, video, FLOW, dtype=dtype).verdict == "broken"
+
+
+@pytest.mark.parametrize("own", [None, 3, nn.Conv2d(1, 1, 1)])
+def test_verify_of_a_model_whose_flow_is_something_else(own):
+    model = ConvGRU(1, 4)
+    model.flow = own
+    assert verify(model, None, FLOW).verdict == "broken"
 
 
 def test_verify_says_that_a_truncated_v_cannot_be_pooled():
     model = Forecaster(flow=FLOW, hidden_channels=4)
     report = verify(model, None, FLOW)
     assert report.verdict == "broken"
-    hint = "V is truncated, and what pools over it is exact on a closed V alone"
+    hint = "V is truncated: if the output pools over it, it is exact on a closed V alone"
     assert hint in str(report)
     with pytest.raises(AssertionError, match=hint):
         assert_flow_equivariant(model, FLOW)

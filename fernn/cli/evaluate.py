@@ -15,7 +15,7 @@ from torch import nn
 from fernn import models
 from fernn.cli._app import app, console, say
 from fernn.cli._kept import kept
-from fernn.experiments import datasets, runs
+from fernn.experiments import datasets
 from fernn.experiments.agreement import agreement
 from fernn.experiments.devices import resolved
 from fernn.experiments.evaluate import evaluate, sequence_errors
@@ -54,8 +54,12 @@ def evaluate_command(
             recorded = record.get("metrics", {})
             archive = datasets.clips(recipe, clips)
             datasets.source(recipe, data, archive)  # raises where the test digits are not at hand
-            digest = None if archive is None else archive.sha256
-            runs.check_began(Path(what), record.get("data_sha256"), digest, runs.CLIPS)
+            learned = record.get("data_sha256")
+            if archive is not None and learned not in (None, archive.sha256):
+                raise ValueError(
+                    f"`--clips` must be the archive that {what} learned from, whose SHA-256 is "
+                    f"{learned}, got {archive.name!r} with {archive.sha256}."
+                )
             metrics = evaluate(
                 model, recipe, device=where, root=data, archive=archive, progress=progress
             )

@@ -198,6 +198,8 @@ def read_record(run: Path) -> dict[str, Any] | None:
 
 def check_weights(run: Path, record: dict[str, Any] | None) -> Path:
     """The best weights of a run; others than those that its record is of raise."""
+    if not (run / BEST).is_file():
+        raise FileNotFoundError(f"`run` must have weights, got {str(run)!r} without {BEST}.")
     if not holds(run, record):
         recorded = (record or {})["best_sha256"]
         raise ValueError(

@@ -34,21 +34,21 @@ class Cell(nn.Module, ABC):
     def forward(self, video: Tensor) -> Tensor:
         _check_video(video, self.dim)
         outputs = []
-        state = self.checked(self.init_state(video[:, 0]), video[:, 0])
+        state = self.init_state(video[:, 0])
         for frame in video.unbind(1):
             state = self.checked(self.step(frame, state), frame)
             outputs.append(state[-1])
         return torch.stack(outputs, 1)
 
     def checked(self, state: States, frame: Tensor) -> States:
-        """The state that a cell returned for `frame`, unless it is none."""
+        """What `step` returned for `frame`, unless it is no state."""
         batch, parts = frame.shape[0], state if isinstance(state, tuple) else (state,)
         held = [isinstance(part, Tensor) and part.shape[:1] == (batch,) for part in parts]
-        if parts is not state or not parts or not all(held):
+        if parts is not state or not parts or not all(held) or parts[-1].ndim != 2 + self.dim:
             found = [tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__ for t in parts]
             raise TypeError(
                 f"the state of {type(self).__name__} must be a tuple of tensors that begin with "
-                f"the batch, {batch} here, the last of them the output, got "
+                f"the batch of the frame, {batch}, the last {_layout('B, K', self.dim)}, got "
                 f"{'a tuple of ' if parts is state else 'one alone, '}{', '.join(map(str, found))}."
             )
         return state

@@ -71,8 +71,7 @@ class FlowEquivariant(nn.Module):
         if state is None:
             time = torch.zeros((), dtype=torch.long, device=frame.device)
             many = frame[:, None].expand(-1, len(self.flow), *frame.shape[1:])
-            many = many.flatten(0, 1)
-            tensors = self.module.checked(self.module.init_state(many), many)
+            tensors = self.module.init_state(many.flatten(0, 1))
         else:
             time, tensors = state.time, tuple(t.flatten(0, 1) for t in state.tensors)
         copies = self.flow.transport(frame[:, None], -time, features=False).flatten(0, 1)

@@ -27,7 +27,8 @@ class State:
     def __repr__(self) -> str:
         """What it is of, without its numbers."""
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in self.tensors)
-        about = f"time={int(self.time)}, frame={self.frame!r}, flow={self.flow!r}"
+        time = "?" if self.time.is_meta else int(self.time)
+        about = f"time={time}, frame={self.frame!r}, flow={self.flow!r}"
         return f"State({about}, tensors: {shapes})"
 
     def lab(self, ahead: int = 0) -> Tensor:

@@ -110,6 +110,9 @@ def test_publish_refuses_weights_that_its_record_is_not_of(tmp_path, tiny):
     fernn.save(tiny.build(), folder / runs.BEST)
     with pytest.raises(ValueError, match="must hold the weights that its record is of"):
         publish(folder, NAME, folder=tmp_path / "weights")
+    (folder / runs.BEST).unlink()
+    with pytest.raises(FileNotFoundError, match="without best"):
+        publish(folder, NAME, folder=tmp_path / "weights")
 
 
 def test_publish_refuses_what_diverged_and_what_is_too_large(run, tmp_path, tiny, monkeypatch):

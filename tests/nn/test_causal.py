@@ -160,15 +160,28 @@ class Misshapen(Cell):
         (lambda h: (h.sum(), h), "a tuple of (), (2, 1, 4, 3)"),
         (lambda h: (1, h), "a tuple of int, (2, 1, 4, 3)"),
         (lambda h: (), "a tuple of "),
+        (lambda h: (h, h.mean((2, 3))), "a tuple of (2, 1, 4, 3), (2, 1)"),
     ],
 )
 def test_a_cell_whose_state_is_no_tuple_of_tensors_is_refused(shape, got):
     cell, video = Misshapen(shape), torch.zeros(2, 3, 1, 4, 3)
-    expected = f"the state of Misshapen must be a tuple .* batch, 2 here.* got {re.escape(got)}"
+    expected = (
+        f"the state of Misshapen must be a tuple .* batch of the frame, 2, .* got {re.escape(got)}"
+    )
     with pytest.raises(TypeError, match=expected):
         cell(video)
-    with pytest.raises(TypeError, match=r"the state of Misshapen must be a tuple .* 18 here"):
+    with pytest.raises(TypeError, match=r"the state of Misshapen must be a tuple .* 18, "):
         FlowEquivariant(cell, Translation(radius=1)).step(video[:, 0])
+
+
+def test_a_cell_may_begin_with_a_state_that_broadcasts():
+    class Learned(Misshapen):
+        def init_state(self, frame):
+            return (torch.ones(1, 1, 1, 1),)
+
+    cell, video = Learned(lambda h: (h,)), torch.zeros(2, 3, 1, 4, 3)
+    assert cell(video).eq(1).all()
+    assert FlowEquivariant(cell, Translation(radius=1))(video).eq(1).all()
 
 
 def test_cell_is_abstract():

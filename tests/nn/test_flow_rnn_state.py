@@ -1,5 +1,7 @@
 """FlowRNN: its state, streamed, read ahead, begun at zero, and refused if not its own."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from recurrences import EXACT, T1, exact_flows, frames, recurrence, video
@@ -63,6 +65,7 @@ def test_state_prints_what_it_is_of_and_no_numbers():
     _, last = FlowRNN(1, 4, flow=Translation(radius=1))(torch.zeros(2, 3, 1, 5, 5))
     about = "time=3, frame='lab', flow=Translation(radius=1), tensors: (2, 9, 4, 5, 5)"
     assert repr(last) == f"State({about})"
+    assert repr(replace(last, time=last.time.to("meta"))).startswith("State(time=?, frame='lab'")
 
 
 def test_flow_rnn_depends_on_the_past_alone():
