@@ -87,6 +87,16 @@ def test_verify_of_weights_that_belong_to_their_velocities_stays_there(tmp_path,
     assert "which pools over V, on its own V, so not exact" in result.output
 
 
+def test_verify_says_why_the_forecast_of_a_model_that_turns_is_broken(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    save(Forecaster(flow=Rotation(count=1), hidden_channels=4), path)
+    result = invoke("verify", str(path))
+    assert result.exit_code == 0, result.output  # its recurrence is what can be equivariant
+    assert "float64: interpolated" in result.output
+    assert "float64: broken" in result.output
+    assert "So it must be: its decoder is of ordinary convolutions" in result.output
+
+
 def test_verify_of_a_rotation_at_rest(tmp_path, invoke):
     path = tmp_path / "model.safetensors"
     save(Forecaster(flow=Rotation(count=0), hidden_channels=2), path)
