@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import apart, left, report, runs
+from benchmarks import apart, left, naive, report, runs
 from benchmarks.runs import number, origin
 from fernn._files import written_whole
 from fernn.experiments import records, results
@@ -128,6 +128,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
         "training": ("results", runs.training),
         "results": ("results", runs.trained),
         "lengths": ("results", runs.lengths),
+        "naive": ("benchmarks/results/naive.json", naive.table),
         "left": ("benchmarks/results/left.json", left.table),
         "pretrained": ("results/pretrained-verification.json", pretrained),
         "speed": ("benchmarks/results/gpu.json", report.table),

@@ -76,17 +76,23 @@ def _how(scale: str, epochs: object, changes: Sequence[str]) -> tuple[str, list[
     return ", ".join(words), others
 
 
+TRANSPORTED = "table1/translation/fernn-v2-transported"
+"""What most controls are of."""
+
+
 def controls(found: results.Results) -> str:
-    """Runs that differ in how they train alone, those with the largest error first."""
-    columns = ["rate", "batch", "gradient clipped at", "steps", "validation", "test", "step 60"]
-    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    """Runs that differ in how they train and read out, of each readout the largest error first."""
+    columns = ["readout", "rate", "batch", "gradient clipped at", "steps"]
+    columns += ["validation", "test", "step 60"]
+    lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(columns) - 1)]
     runs = [run for run in found.changed if not _longer(run)]
     _on_one_source(runs)
-    runs.sort(key=lambda run: -run.record["val_loss"])
+    runs.sort(key=lambda run: (run.name != TRANSPORTED, -run.record["val_loss"]))
     for run in runs:
         training, metrics = run.record["recipe"]["training"], run.metrics
         steps = run.record["curve"][-1]["step"]
-        cells = [f"{training['learning_rate']:g}", training["batch_size"], f"{training['clip']:g}"]
+        cells = [run.record["recipe"]["options"]["readout"], f"{training['learning_rate']:g}"]
+        cells += [training["batch_size"], f"{training['clip']:g}"]
         errors = run.record["val_loss"], metrics["test_mse"], metrics["mse_per_step_long"][59]
         cells += [f"{steps:,}", *map(number, errors)]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
@@ -99,8 +105,9 @@ def horizons(found: results.Results) -> str:
     columns = ["frames forecast in training", "sequences", "steps"]
     columns += [f"step {step}" for step in steps] + ["60 over 10"]
     lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
-    alike = [run.record["recipe"]["training"] for run in found.changed if _longer(run)]
-    runs = [run for run in found.changed if run.record["recipe"]["training"] in alike]
+    runs = [run for run in found.changed if run.name == TRANSPORTED]
+    alike = [run.record["recipe"]["training"] for run in runs if _longer(run)]
+    runs = [run for run in runs if run.record["recipe"]["training"] in alike]
     _on_one_source(runs)
     runs.sort(
         key=lambda run: (run.record["recipe"]["data"]["horizon"], -run.record["curve"][-1]["step"])

@@ -1,12 +1,18 @@
 """Outputs for moved inputs beside the output moved: what `verify` measures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from fernn._report import FAINT, TOLERANCES
+from fernn._report import FAINT, TOLERANCES, allowed
 from fernn.flows import Flow
+
+Run = Callable[[Tensor], Tensor]
+
+LEAK = 0.25
+"""How much of itself the control of `sharpness` keeps from frame to frame: little, as of a model
+that has a short memory."""
 
 FADED = 0.1
 """Errors count by no less than this share of the most that an output has varied."""
@@ -47,16 +53,32 @@ class Comparison:
                 f"`flow` must be the model's own where the output is lifted: the output has "
                 f"{base.shape[2]} velocities, {flow!r} has {len(flow)}."
             )
-        self.flow, self.base, self.start = flow, base, start
+        self.flow, self.tried, self.base, self.start = flow, tried, base, start
         self.moves = base.ndim > 2
         self.steps = base.shape[1] if self.moves else 1
         self.features = features
-        self.kept = None if flow.exact or not self.moves else self._kept(tried)
+        self.exact = flow.exact and flow.permutes(tried.tolist())
+        self.kept = None if self.exact or not self.moves else self._kept(tried)
         self.backwards = backwards
         # Below this share of the output's size, rounding hides what varies.
         self.resolved = 4 * torch.finfo(dtype).eps / TOLERANCES[dtype]
 
-    def __call__(self, moved: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
+    def measure(self, run: Run, video: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The errors where ν − ν̂ ∈ V, those over all of V, and what interpolation costs by itself,
+        the largest so far in time: [ν̂, T] each."""
+        rows = [self._errors(run(self.flow.act_sequence(video, v)), v) for v in self.tried]
+        costs = [
+            torch.zeros(self.steps, dtype=torch.double)
+            if self.exact
+            else self._interpolation(run(self._there_and_back(video, v)), v)
+            for v in self.tried
+        ]
+        error, everywhere = (torch.stack(part) for part in zip(*rows, strict=True))
+        cost = torch.stack(costs).cummax(1).values
+        # There and back may cancel in a value, which is one number: the largest counts for all.
+        return error, everywhere, cost if self.moves else cost.amax(0).expand_as(cost)
+
+    def _errors(self, moved: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
         expected = self._move(self.base, velocity)
         if not self.lifted:
             error = _ratio(self._norm(moved - expected), self._variation(expected))
@@ -70,7 +92,10 @@ class Comparison:
         everywhere = _ratio((wrong**2 + missing**2).sqrt(), whole)
         return _ratio(wrong, self._variation(expected)), everywhere
 
-    def interpolation(self, round_trip: Tensor, velocity: Tensor) -> Tensor:
+    def _there_and_back(self, video: Tensor, velocity: Tensor) -> Tensor:
+        return self.flow.act_sequence(self.flow.act_sequence(video, velocity), -velocity)
+
+    def _interpolation(self, round_trip: Tensor, velocity: Tensor) -> Tensor:
         back = self._move(self._move(self.base, velocity), -velocity)
         loss = self._norm(round_trip - self.base) + self._norm(back - self.base)
         return _ratio(loss, self._variation(self.base))
@@ -124,6 +149,42 @@ class Comparison:
                 f"{tuple(canvas)}. Give a larger or a shorter video."
             )
         return kept
+
+
+def sharpness(
+    flow: Flow, tried: Tensor, video: Tensor, dtype: torch.dtype, *, values: bool = False
+) -> float:
+    """How well a video tells models apart at these velocities: from 1 on it does.
+
+    A leaky sum of its frames is not flow equivariant, nor is the energy of its last state
+    invariant, which stands for models that answer with `values`. So it must be seen to fail: this
+    is the largest of its errors, each over what is allowed there. Where motion is slow, what the
+    sum forgets of the way lies below what interpolation costs.
+    """
+    run = _energy if values else _leaky
+    backwards = run(video.flip(1)) if values else None
+    try:
+        control = Comparison(
+            flow, tried, run(video), video.shape[3:], 0, False, torch.float64, backwards
+        )
+    except ValueError:  # too little stays inside
+        return 0.0
+    if control.exact:
+        return torch.inf
+    error, _, interpolation = control.measure(run, video)
+    return float((error / allowed(interpolation, max(FAINT, TOLERANCES[dtype]))).max())
+
+
+def _leaky(video: Tensor) -> Tensor:
+    """h ← h/4 + f."""
+    states = [video[:, 0]]
+    for frame in video[:, 1:].unbind(1):
+        states.append(LEAK * states[-1] + frame)
+    return torch.stack(states, 1)
+
+
+def _energy(video: Tensor) -> Tensor:
+    return _leaky(video)[:, -1].square().flatten(2).mean(2)
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

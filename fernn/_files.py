@@ -20,8 +20,10 @@ def written_whole(path: Path) -> Iterator[Path]:
 
     The move is atomic because both are in one folder; a reader sees the old file or the new one,
     and so does whoever looks after a power cut. The file is not made by `tempfile`, whose private
-    permissions the result would inherit. Errors of the disk name `path`.
+    permissions the result would inherit. A link stays, and its file is written. Errors of the disk
+    name `path`.
     """
+    path = Path(os.path.realpath(path))
     part = path.with_name(part_pattern(path.name).replace("*", secrets.token_hex(4)))
     try:
         with part.open("xb"):

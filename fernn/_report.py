@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fernn.flows import Flow
+from fernn.flows import Flow, Translation
 
 TOLERANCES = {
     torch.float64: 1e-12,
@@ -23,6 +23,14 @@ BLUR = 0.1
 
 FAINT = 1e-3
 """What comes in from outside the canvas reaches inwards by convolution; it may err by so much."""
+
+
+def allowed(interpolation: Tensor, faint: float) -> Tensor:
+    """The errors that interpolation explains, given its cost at each velocity and step [ν̂, T].
+
+    Where it blurs much each estimate is rough, so there the largest of all is allowed.
+    """
+    return torch.where(interpolation > BLUR, interpolation.max(), interpolation) + faint
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,7 +58,11 @@ class Report:
     dtype: torch.dtype
     tolerance: float
     pooled: bool = False
-    """Whether the output was pooled over a truncated V, where only lifted states can be exact."""
+    """Whether the output was pooled over a V that is truncated or turns, where only lifted states
+    can be exact."""
+    sharp: bool = True
+    """Whether the video tells models apart: a leaky sum of its frames, which is not flow
+    equivariant, fails on it."""
 
     @property
     def worst(self) -> float:
@@ -65,20 +77,23 @@ class Report:
         - interpolated: no error exceeds what the flow's interpolation loses by itself; a smaller
           break is not seen;
         - broken: some error does;
-        - inconclusive: interpolation blurs this video too much to tell;
+        - inconclusive: interpolation blurs this video too much to tell, or motion is too slow;
         - vacuous: no ν − ν̂ lies in V, so nothing was compared.
         """
         if not any(self.pairs):
             return "vacuous"
-        if self.worst <= self.tolerance:
+        rounding = self.worst <= self.tolerance
+        if rounding and (self.sharp or self.tolerance < FAINT):  # half precision hides as much
             return "exact"
-        # Where it blurs much each estimate is rough, so there the largest of all is allowed.
-        blurred, most = self.interpolation > BLUR, self.interpolation.max()
-        faint = self.tolerance if self.flow.exact else max(self.tolerance, FAINT)
-        allowed = torch.where(blurred, most, self.interpolation) + faint
-        if not bool((self.error <= allowed).all()):
+        exact = self.flow.exact and self.flow.permutes(self.velocities)
+        faint = self.tolerance if exact else max(self.tolerance, FAINT)
+        if not bool((self.error <= allowed(self.interpolation, faint)).all()):
             return "broken"
-        return "inconclusive" if bool(blurred.any()) else "interpolated"
+        return "inconclusive" if self._blurred or not self.sharp else "interpolated"
+
+    @property
+    def _blurred(self) -> bool:
+        return bool((self.interpolation > BLUR).any())
 
     def __str__(self) -> str:
         shown = self.error.amax(1).argsort(descending=True)[:12].sort().values.tolist()
@@ -91,19 +106,43 @@ class Report:
         ]
         lines += [
             f"{_label(self.velocities[i]):>{size}}  {self.pairs[i]:>6}  "
-            + " ".join(_number(value, 8) for value in self.error[i].tolist())
+            + " ".join(_number(value, 8, self.pairs[i]) for value in self.error[i].tolist())
             + f"  {_number(self.everywhere[i].max(), 8)}"
             + f"  {_number(self.interpolation[i].max(), 13)}"
             for i in shown
         ]
         if len(shown) < len(self.velocities):
             lines.append(f"… {len(self.velocities) - len(shown)} more velocities, none worse.")
+        return "\n".join([*lines, *self._why()])
+
+    def _why(self) -> list[str]:
+        """What the verdict comes from, where the numbers alone do not say it."""
         if self.pooled and self.verdict == "broken":
-            lines.append(
-                "V is truncated: if the output pools over it, it is exact on a closed V alone, for "
-                "example Translation(closed=(5, 5)). Lifted states, as of FlowRNN, can be exact."
-            )
-        return "\n".join(lines)
+            if isinstance(self.flow, Translation):
+                why = (
+                    "V is truncated: if the output pools over it, it is exact on a closed V alone, "
+                    "for example Translation(closed=(5, 5))."
+                )
+            else:
+                why = (
+                    "If the output pools over V, it can be flow equivariant only where V is closed "
+                    "and what follows turns along, which ordinary convolutions, as in a "
+                    "Forecaster, do not."
+                )
+            return [f"{why} Lifted states, as of FlowRNN, can be exact."]
+        if self.verdict == "inconclusive" and self._blurred:
+            most = f"{self.interpolation.max():.2f}"
+            return [
+                f"Nothing can be concluded: moving the video there and back already changes the "
+                f"output by {most}. Use a smoother or larger video."
+            ]
+        if self.verdict == "inconclusive":
+            return [
+                "Nothing can be concluded: a leaky sum of the frames, which is not flow "
+                "equivariant, passes on this video, too. Its motion is slow, or interpolation "
+                "blurs it. Use larger velocities, or a larger video of larger things."
+            ]
+        return []
 
     __repr__ = __str__
 
@@ -126,7 +165,10 @@ class Report:
         figure.savefig(path, dpi=150)
 
 
-def _number(value: float | Tensor, width: int) -> str:
+def _number(value: float | Tensor, width: int, compared: int = 1) -> str:
+    """An error of so many comparisons."""
+    if not compared:
+        return f"{'–':>{width}}"
     return f"{float(value):{width}.1e}" if value else f"{0:>{width}}"
 
 

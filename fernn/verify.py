@@ -8,13 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from fernn import _check
-from fernn._comparison import Comparison
+from fernn._comparison import Comparison, Run, sharpness
 from fernn._report import BLUR, TOLERANCES, Report
-from fernn.flows import Flow, Velocity
+from fernn.flows import Flow, Translation, Velocity
 
 __all__ = ["BLUR", "TOLERANCES", "Report", "assert_flow_equivariant", "sample_video", "verify"]
 
 Model = nn.Module | Callable[[Tensor], Any]
+
+INTERPOLATED = ((33, 33), (65, 65), (97, 97))
+"""Canvases where a flow interpolates, which needs room to be accurate, more of it where slow."""
+SHARP = 2.0
+"""A video that is made is larger until it is so sharp."""
 
 
 def verify(
@@ -45,21 +50,20 @@ def verify(
     'broken'
     """
     _check.kind("flow", flow, Flow, "Translation(radius=2)")
-    made, video = video is None, sample_video(flow) if video is None else video
-    _check.floating("video", video)
     if dtype not in TOLERANCES:
         raise ValueError(f"`dtype` must be one of {', '.join(map(str, TOLERANCES))}, got {dtype}.")
-    tried = (
-        flow.velocities
-        if velocities is None
-        else torch.stack([flow._velocity(v) for v in velocities])
-    )
+    chosen = flow.velocities if velocities is None else [flow._velocity(v) for v in velocities]
+    if len(chosen) == 0:
+        raise ValueError("`velocities` must not be empty: give one, or None for all of V.")
+    tried = torch.stack(list(chosen))
     tried = tried[(tried != 0).any(1)]
     if len(tried) == 0:
         raise ValueError(
             f"`flow` must have a velocity other than zero to try, got {flow!r}. To test a G-RNN, "
             "pass the flow that it should be equivariant to, for example Translation(radius=1)."
         )
+    made, video = video is None, _made(flow, tried, dtype) if video is None else video
+    _check.floating("video", video)
     if video.ndim < 3 + flow.group.dim or video.shape[1] < 2:
         raise ValueError(
             "`video` must be [B, T, C, *X] with at least 2 frames, because before any motion every "
@@ -69,30 +73,31 @@ def verify(
     video = video.double()
     if all(torch.equal(flow.act_sequence(video, v), video) for v in tried):
         raise ValueError("`video` must change when it moves, got one that no velocity changes.")
-    base = _first(run, video, made=made)
-    start = _start(model, base, video, flow) if start is None else start
+    base = _first(run, video, dtype, made=made)
+    if start is None:
+        start = _start(model, base, video, flow)
+    _check.count("start", start, least=0)
     if features is None:
-        features = getattr(model, "features", base.ndim == 4 + flow.group.dim)
+        own = getattr(model, "features", None)  # elsewhere often a module of that name
+        features = own if isinstance(own, bool) else base.ndim == 4 + flow.group.dim
     backwards = run(video.flip(1)) if base.ndim == 2 else None
     compare = Comparison(flow, tried, base, video.shape[3:], start, features, dtype, backwards)
-    rows = [compare(run(flow.act_sequence(video, v)), v) for v in tried]
-    there_and_back = [
-        torch.zeros(compare.steps, dtype=torch.double)
-        if flow.exact
-        else compare.interpolation(run(_round_trip(flow, video, v)), v)
-        for v in tried
-    ]
+    error, everywhere, interpolation = compare.measure(run, video)
+    pairs = [int((flow.relative(v) >= 0).sum()) if compare.lifted else 1 for v in tried]
+    compared = tried[torch.tensor(pairs) > 0]
     return Report(
         flow=flow,
         velocities=tuple(tuple(v) for v in tried.tolist()),
         times=tuple(range(start, start + compare.steps)),
-        pairs=tuple(int((flow.relative(v) >= 0).sum()) if compare.lifted else 1 for v in tried),
-        error=torch.stack([error for error, _ in rows]),
-        everywhere=torch.stack([everywhere for _, everywhere in rows]),
-        interpolation=torch.stack(there_and_back).cummax(1).values,
+        pairs=tuple(pairs),
+        error=error,
+        everywhere=everywhere,
+        interpolation=interpolation,
         dtype=dtype,
         tolerance=TOLERANCES[dtype],
         pooled=not compare.lifted and _moves(model) and not _closed(flow),
+        sharp=len(compared) == 0
+        or sharpness(flow, compared, video, dtype, values=not compare.moves) > 1,
     )
 
 
@@ -112,15 +117,13 @@ def assert_flow_equivariant(
     `tolerance`, rounding is allowed, and what the flow itself loses by interpolation. `start` is
     the time of the first output, as in `verify`.
     """
+    if tolerance is not None and not tolerance >= 0:
+        raise ValueError(f"`tolerance` must be a number of at least 0, got {tolerance!r}.")
     report = verify(model, video, flow, start=start, dtype=dtype, features=features)
     if report.verdict == "vacuous":
         raise AssertionError(f"No ν − ν̂ lies in V for any ν̂, so nothing was compared.\n{report}")
     if report.verdict == "inconclusive" and tolerance is None:
-        raise AssertionError(
-            "Nothing can be concluded: moving the video there and back already changes the output "
-            f"by {report.interpolation.max():.2f}. Use a smooth "
-            f"{'or larger video' if video is None else 'video, or leave `video` out'}.\n{report}"
-        )
+        raise AssertionError(f"Whether the model is flow equivariant is not known.\n{report}")
     if report.verdict == "broken" if tolerance is None else not report.worst <= tolerance:
         raise AssertionError(f"The model is not flow equivariant.\n{report}")
 
@@ -140,7 +143,7 @@ def sample_video(
     """
     dim = flow.group.dim
     small = {1: (16,), 2: (15, 15), 3: (6, 6, 6)}[dim]
-    usual = small if flow.exact else (33, 33)  # interpolation needs room to be accurate
+    usual = small if flow.exact else INTERPOLATED[0]
     shape = tuple(canvas or getattr(flow, "closed", None) or usual)
     generator = torch.Generator().manual_seed(seed)
     axes = [torch.arange(size, dtype=torch.double) - (size - 1) / 2 for size in shape]
@@ -157,7 +160,18 @@ def sample_video(
     return (height.reshape(*bumps, *(1,) * dim) * torch.exp(-distance / (2 * width**2))).sum(3)
 
 
-def _first(run: Callable[[Tensor], Tensor], video: Tensor, *, made: bool) -> Tensor:
+def _made(flow: Flow, tried: Tensor, dtype: torch.dtype) -> Tensor:
+    """The video that velocities are tried on where none was given."""
+    if flow.exact and flow.permutes(tried.tolist()):
+        return sample_video(flow)
+    for canvas in INTERPOLATED:
+        video = sample_video(flow, canvas=canvas).abs()
+        if sharpness(flow, tried, video, dtype) >= SHARP:
+            break
+    return video
+
+
+def _first(run: Run, video: Tensor, dtype: torch.dtype, *, made: bool) -> Tensor:
     """The output for the video as it is; `made` says that it is no video of the caller's."""
     try:
         out = run(video)
@@ -165,8 +179,8 @@ def _first(run: Callable[[Tensor], Tensor], video: Tensor, *, made: bool) -> Ten
         if not made:
             raise
         raise ValueError(
-            f"`video` must be given, since the model does not take the one that is made without "
-            f"it, of shape {tuple(video.shape)}: {error}"
+            f"`model` fails on the video that is made without `video`, of shape "
+            f"{tuple(video.shape)}: {error} Where it takes other videos, give one."
         ) from error
     if not bool(out.isfinite().all()):
         hint = " The one that is made without it may be below zero: give your own." if made else ""
@@ -175,12 +189,20 @@ def _first(run: Callable[[Tensor], Tensor], video: Tensor, *, made: bool) -> Ten
         )
     if not bool(out.any()):
         raise ValueError("`model` must give outputs that are not all zero on `video`, got zeros.")
+    rounding = 4 * torch.finfo(dtype).eps * out.norm()
+    if bool(
+        (run(video) - out).norm() > max(TOLERANCES[dtype] * (out - out.mean()).norm(), rounding)
+    ):
+        raise ValueError(
+            "`model` must give the same output for the same video again, got another: it draws "
+            "random numbers, or remembers something from call to call."
+        )
     return out
 
 
 def _start(model: Model, base: Tensor, video: Tensor, flow: Flow) -> int:
     """The time of the first output where nobody has said it."""
-    if getattr(model, "forecasts", False):
+    if getattr(model, "forecasts", False) is True:
         return video.shape[1]
     moves = base.ndim in (3 + flow.group.dim, 4 + flow.group.dim)
     if moves and base.shape[1] != video.shape[1]:
@@ -199,15 +221,14 @@ def _moves(model: Model) -> bool:
 
 
 def _closed(flow: Flow) -> bool:
-    """Whether V has ν − ν̂ with any two of its velocities."""
-    return all(bool((flow.relative(v) >= 0).all()) for v in flow.velocities)
+    """Whether V has ν − ν̂ with any two of its velocities. On one that turns this does not help what
+    is pooled, since ordinary convolutions do not turn along."""
+    return isinstance(flow, Translation) and all(
+        bool((flow.relative(v) >= 0).all()) for v in flow.velocities
+    )
 
 
-def _round_trip(flow: Flow, video: Tensor, velocity: Tensor) -> Tensor:
-    return flow.act_sequence(flow.act_sequence(video, velocity), -velocity)
-
-
-def _runner(model: Model, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+def _runner(model: Model, dtype: torch.dtype) -> Run:
     """The model as a function from float64 video to float64 output, run in `dtype` inside."""
     if not callable(model):
         raise TypeError(f"`model` must be a module, or a function of a video, got {model!r}.")

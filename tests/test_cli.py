@@ -11,7 +11,7 @@ import torch
 from synthetic import write_run
 from typer.testing import CliRunner
 
-from fernn import Classifier, Forecaster, Rotation, Translation, cli, save
+from fernn import Classifier, Forecaster, Rotation, Translation, __version__, cli, save
 from fernn.cli.demo import ROWS
 from fernn.data import DataError
 from fernn.experiments import pretrained, progress, showcase, verification
@@ -252,6 +252,17 @@ def test_data_show_draws_a_sheet_and_an_animation(name, tmp_path, invoke):
     assert result.exit_code == 0, result.output
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / f"{name}.gif").read_bytes().startswith(b"GIF8")
+
+
+def test_a_path_may_hold_what_looks_like_markup(tmp_path, invoke):
+    out = tmp_path / "[bold]w[/red]"
+    result = invoke("data", "show", "translating-mnist", "--split", "test", "--out", str(out))
+    assert result.exit_code == 0, result.output
+    assert "[bold]w[/red]/translating-mnist.png" in result.output.replace("\n", "")
+
+
+def test_the_version(invoke):
+    assert invoke("--version").output == f"fernn {__version__}\n"
 
 
 def test_data_show_refuses_what_it_does_not_know(tmp_path, invoke):

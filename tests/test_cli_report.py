@@ -67,16 +67,17 @@ def test_evaluate_shows_how_far_it_is(run, invoke, monkeypatch):
 
 
 def test_evaluate_says_whether_it_agrees_with_the_record(run, invoke):
-    def last():
-        lines = invoke("evaluate", run).output.splitlines()
-        return next(line for line in lines if " its record: " in line)
+    def last(status):
+        result = invoke("evaluate", run)
+        assert result.exit_code == status
+        return next(line for line in result.output.splitlines() if " its record: " in line)
 
-    assert last() == "agrees with its record: all that is compared is the same"
+    assert last(0) == "agrees with its record: all that is compared is the same"
     record = runs.read_json(run / runs.RECORD)
     record["metrics"]["test_mse"] *= 0.5
     records.write(run / runs.RECORD, record)
     differs = "differs from its record: test mse differs most, by 50% (2% is allowed)"
-    assert last() == differs
+    assert last(1) == differs
 
 
 def test_evaluate_refuses_other_clips_of_the_same_name(invoke, tmp_path, monkeypatch):
@@ -160,7 +161,7 @@ def test_evaluate_of_pretrained_weights_takes_all_of_mnist_where_it_is(invoke, m
     monkeypatch.setattr("fernn.cli.evaluate.evaluate", evaluate)
     monkeypatch.setattr("fernn.cli.evaluate.datasets.source", lambda *needs: None)
     result = invoke("evaluate", GRNN, "--data", "mnist", "--device", "cpu")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 1, result.output  # 0.5 is not what is recorded
     assert [str(root) for root in asked] == ["mnist"]
     recorded = pretrained_record(GRNN)["metrics"]["test_mse"]
     assert f"0.5 {recorded:.4g}" in " ".join(result.output.split())

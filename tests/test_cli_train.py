@@ -234,6 +234,30 @@ def test_lines_tell_of_time_left(capsys, monkeypatch):
     report.step(5, 0.25, 20.0)
     out = capsys.readouterr().out
     assert re.search(r"step 5/10  loss 2.500e-01  20.0 seq/s  ETA 0:00:00\n", out)
+    report.evaluated(0, 40, "test split, 0 of 20 sequences")
+    report.evaluated(10, 40, "test split, 5 of 20 sequences")
+    out = capsys.readouterr().out
+    assert re.search(r"test split, 5 of 20 sequences  25%  ETA 0:00:00\n", out)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_bars_show_how_far_the_evaluation_is_until_it_ends(width):
+    from rich.console import Console
+
+    with io.StringIO() as file:
+        console = Console(force_terminal=True, file=file, width=width, color_system=None)
+        with progress.report_for(console) as report:
+            report.begin("a run", 0, 10)
+            report.step(10, 0.25, 20.0)
+            report.evaluated(0, 5300, "test split, 0 of 500 sequences")
+            report.evaluated(1280, 5300, "velocity 12 of 25, [b]128 of 500 sequences")
+            report._bar.refresh()
+            shown = file.getvalue().splitlines()[-1]
+        last = file.getvalue().splitlines()[-2:]
+    assert re.search(
+        r"[━╸] +velocity 12 of 25, \[b\]128 of 500 sequences  ETA \d:\d\d:\d\d$", shown
+    )
+    assert not any("sequences" in line for line in last)
 
 
 @pytest.mark.parametrize("width", [60, 80])

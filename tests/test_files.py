@@ -50,6 +50,18 @@ def test_a_file_system_may_not_sync_folders_but_may_not_fail(number, raises, tmp
         write()
 
 
+def test_a_link_stays_and_its_file_is_written(tmp_path):
+    (tmp_path / "kept").mkdir()
+    kept, link = tmp_path / "kept" / "file", tmp_path / "link"
+    kept.write_text("old")
+    link.symlink_to(kept)
+    with written_whole(link) as part:
+        part.write_text("new")
+    assert link.is_symlink()
+    assert kept.read_text() == "new"
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "kept", "link"]
+
+
 def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path):
     path, named = tmp_path / "a.txt", r"No space left on device: .*a\.txt'$"
     with pytest.raises(OSError, match=named) as caught, written_whole(path):

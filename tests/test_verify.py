@@ -1,5 +1,7 @@
 """The verifier must tell what is flow equivariant from what is not, and say why."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -213,7 +215,8 @@ def test_assert_flow_equivariant_takes_a_tolerance():
         (lambda v: verify(torch.sqrt, None, FLOW), ValueError, "may be below zero: give your own"),
         (lambda v: verify(lambda x: x[:, 2:], v, FLOW), ValueError, "`start`.* got 5 for 7 frames"),
         (lambda v: verify(lambda x: x[..., ::2], v, FLOW), ValueError, "keep the canvas.*15, 8"),
-        (lambda v: verify(ConvGRU(3, 2), None, FLOW), ValueError, "`video` must be given"),
+        (lambda v: verify(ConvGRU(3, 2), None, FLOW), ValueError,
+         r"`model` fails on the video .*\(1, 7, 1, 15, 15\): .* give one"),
         (lambda v: assert_flow_equivariant(ConvGRU(1, 2), v, FLOW), TypeError,
          r"`flow` must be a Flow, got a tensor of shape \(1, 7, 1, 15, 15\)"),
         (lambda v: verify(lambda x: x[0, 0, 0, 0], v, FLOW), ValueError, "must return"),
@@ -223,6 +226,10 @@ def test_assert_flow_equivariant_takes_a_tolerance():
         (lambda v: verify(ConvGRU(1, 2), v, FLOW, dtype=torch.int64), ValueError, "`dtype`"),
         (lambda v: verify(ConvGRU(1, 2), v.long(), FLOW), TypeError, "`video`"),
         (lambda v: verify(ConvGRU(1, 2), v, FLOW, velocities=[(1,)]), ValueError, "2 components"),
+        (lambda v: verify(ConvGRU(1, 2), v, FLOW, velocities=[]), ValueError, "must not be empty"),
+        (lambda v: verify(ConvGRU(1, 2), v, FLOW, start=-3), ValueError, "`start` must .* got -3"),
+        (lambda v: assert_flow_equivariant(ConvGRU(1, 2), FLOW, tolerance=-1), ValueError,
+         "`tolerance` must be a number of at least 0, got -1"),
     ],
 )  # fmt: skip
 def test_verify_refuses_bad_input(call, error, message):
@@ -235,7 +242,9 @@ def test_verify_does_not_conclude_from_a_video_that_interpolation_blurs():
     flow, noise = Rotation(count=2), torch.rand(1, 5, 1, 8, 8)
     model = FlowEquivariant(ConvGRU(1, 4), flow)
     assert verify(model, noise, flow).verdict == "inconclusive"
-    with pytest.raises(AssertionError, match=r"Nothing can be concluded.*or leave `video` out"):
+    with pytest.raises(
+        AssertionError, match=r"is not known.*\n[^€]*Nothing can be concluded: moving the video"
+    ):
         assert_flow_equivariant(model, flow, noise)
     assert verify(model, None, flow).verdict == "interpolated"
     assert verify(ConvGRU(1, 4), noise, flow).verdict in ("inconclusive", "broken")
@@ -337,6 +346,116 @@ def test_verify_says_that_a_truncated_v_cannot_be_pooled():
     closed = Translation(closed=(5, 5))
     published = Forecaster(flow=closed, hidden_channels=4, readout="published")
     assert hint not in str(verify(published, None, closed))
+    torch.manual_seed(0)
+    quarters = Rotation(velocities=[0, 90, 180, 270])
+    turning = verify(Forecaster(flow=quarters, hidden_channels=8), None, quarters)
+    assert "what follows turns along, which ordinary convolutions" in str(turning)
+
+
+@pytest.mark.parametrize(
+    "flow", [Rotation(count=1, degrees=0.5), RigidMotion([(0, 0, 0), (0, 0, 0.1)])]
+)
+def test_verify_does_not_conclude_from_motion_too_slow_to_tell(flow):
+    torch.manual_seed(0)
+    report = verify(FlowEquivariant(ConvGRU(1, 4), flow), None, flow)
+    assert report.verdict == "inconclusive"
+    assert "a leaky sum of the frames, which is not flow equivariant, passes" in str(report)
+    small = sample_video(flow)  # where even models that are not equivariant would pass
+    assert verify(ConvGRU(1, 4), small, flow).verdict == "inconclusive"
+    with pytest.raises(AssertionError, match="is not known"):
+        assert_flow_equivariant(FlowRNN(1, 4, flow=Translation(radius=0)), flow, small)
+
+
+@pytest.mark.parametrize(
+    "flow", [Rotation(count=1, degrees=2), RigidMotion([(0, 0, 0), (0, 0, 0.25)])]
+)
+def test_verify_takes_a_larger_video_where_motion_is_slow(flow):
+    torch.manual_seed(0)
+    assert verify(FlowEquivariant(ConvGRU(1, 4), flow), None, flow).verdict == "interpolated"
+    assert verify(FlowRNN(1, 16, flow=Translation(radius=0)), None, flow).verdict == "broken"
+    assert verify(ConvGRU(1, 4), None, flow).verdict == "broken"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("degrees", [0.5, 2])
+def test_verify_in_half_precision_does_not_take_slow_motion_for_rounding(degrees, dtype):
+    torch.manual_seed(0)
+    flow = Rotation(count=1, degrees=degrees)
+    verdict = verify(ConvGRU(1, 4), None, flow, dtype=dtype).verdict
+    assert verdict in ("inconclusive", "broken")
+
+
+def test_verify_is_not_sharp_by_velocities_that_compare_nothing():
+    torch.manual_seed(0)
+    flow, gru = Rotation(count=1, degrees=0.5), ConvGRU(1, 4).double()
+
+    def copies(video):  # of what no velocity moves, as if lifted
+        return gru(video)[:, :, None].expand(-1, -1, 3, -1, -1, -1)
+
+    report = verify(copies, sample_video(flow), flow, velocities=[0.5, 30.0])
+    assert report.pairs == (2, 0)
+    assert report.verdict == "inconclusive"
+
+
+def test_verify_of_values_under_motion_that_interpolates():
+    flow = Rotation(count=2, degrees=20)
+    frames = sample_video(flow, canvas=(49, 49))
+
+    def of_each(video):  # no motion changes the light of a frame
+        return torch.stack([video.sum((1, 2, 3, 4)), video.square().sum((1, 2, 3, 4))], 1)
+
+    def of_all(video):
+        return video.sum(1).square().sum((2, 3))
+
+    assert verify(lambda v: of_each(v[:, 2:]), frames, flow).verdict == "interpolated"
+    assert verify(of_all, frames, flow).verdict == "broken"
+
+
+def test_verify_takes_a_larger_video_where_motion_is_fast():
+    flow = RigidMotion([(0, 0, 0), (0, 0, 1.5)])
+    torch.manual_seed(0)
+    assert verify(FlowEquivariant(ConvGRU(1, 4), flow), None, flow).verdict == "interpolated"
+    assert verify(ConvGRU(1, 4), None, flow).verdict == "broken"
+
+
+@pytest.mark.parametrize("noisy", [torch.rand_like, lambda x: 1e4 + 1e-10 * torch.rand_like(x)])
+def test_verify_refuses_a_model_that_is_not_a_function_of_its_video(noisy):
+    with pytest.raises(ValueError, match="draws random numbers, or remembers"):
+        verify(lambda x: x + noisy(x), None, FLOW)
+
+
+def test_report_has_no_errors_where_nothing_was_compared():
+    flow = Translation(velocities=[(0, 0), (0, 1), (0, 2)])
+    report = str(verify(FlowRNN(1, 4, flow=flow), None, flow, velocities=[(0, 1), (1, 0)]))
+    assert re.search(r"\(0, 1\) +2 +\d", report)
+    assert re.search(r"\(1, 0\) +0 +– +–", report)
+
+
+def test_verify_interpolates_where_the_velocities_tried_do():
+    quarters = Rotation(velocities=[0, 90, 180, 270])
+    assert verify(torch.square, None, quarters).verdict == "exact"
+    report = verify(torch.square, None, quarters, velocities=[10.0])
+    assert report.verdict == "interpolated"
+    assert report.interpolation.max() > 0
+
+    def uneven(x):
+        return x * torch.arange(x.shape[-1], dtype=x.dtype)
+
+    assert verify(uneven, None, quarters, velocities=[10.0]).verdict == "broken"
+
+
+def test_verify_of_a_model_with_modules_of_these_names():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.features, self.forecasts = nn.Identity(), nn.Identity()
+
+        def forward(self, video):
+            return self.features(video).square()
+
+    flow = Rotation(velocities=[0, 90, 180, 270], group=SE2(4))
+    assert verify(Net(), None, flow).verdict == "exact"
+    FlowEquivariant(Net(), flow)  # which does not take it for a forecaster
 
 
 def test_verify_calls_a_comparison_of_nothing_vacuous():
@@ -397,7 +516,7 @@ def test_verify_fails_on_nan():
 
     def sour(video):
         calls.append(video)
-        return video if len(calls) == 1 else video * torch.nan
+        return video if len(calls) <= 2 else video * torch.nan
 
     assert verify(sour, None, FLOW).verdict == "broken"
     calls.clear()

@@ -11,13 +11,16 @@ class Told(Report):
     """Keeps what it is told."""
 
     def __init__(self):
-        self.said, self.losses = [], []
+        self.said, self.losses, self.shares = [], [], []
 
     def say(self, text):
         self.said.append(text)
 
     def step(self, done, loss, rate):
         self.losses.append(loss)
+
+    def evaluated(self, done, total, what):
+        self.shares.append(done / total)
 
 
 def weights(run):

@@ -82,6 +82,8 @@ def main() -> None:
         keep({"rows": rows, "failed": failed})
     for name in [name for name in SECTIONS if name in arguments.parts]:
         keep({name: SECTIONS[name]()})
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

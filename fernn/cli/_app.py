@@ -5,17 +5,30 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+import fernn
+
 app = typer.Typer(
     help="Flow-equivariant sequence models: verify them, train them, and reproduce the paper.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 console = Console()
+
+
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version, and end.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"fernn {fernn.__version__}")
+        raise typer.Exit
 
 
 def say(*lines: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fernn import data
-from fernn.cli._app import app, console, writing
+from fernn.cli._app import app, console, say, writing
 from fernn.experiments.datasets import named_as_option
 from fernn.experiments.progress import counting
 from fernn.flows import Rotation, Translation
@@ -25,7 +25,7 @@ def fetch(
     """Download a dataset's official files, with checksums where there are any."""
     with counting(console) as progress:
         folder = data.fetch(name, out, progress)
-    console.print(f"{name} is in {folder}")
+    say(f"{name} is in {folder}")
 
 
 @data_app.command()
@@ -39,7 +39,7 @@ def prepare(
         raise typer.BadParameter(f"must be kth, got {name!r}.")
     with counting(console) as progress:
         summary = data.prepare_kth(source, out, progress)
-    console.print(str(summary), markup=False, highlight=False)
+    say(str(summary))
 
 
 @data_app.command()
@@ -65,7 +65,7 @@ def show(
     for suffix, draw in (("png", data.contact_sheet), ("gif", data.animation)):
         path = out / f"{name}.{suffix}"
         draw(batch, path, title=f"{name}, {split}", classes=classes)
-        console.print(f"drawn to {path}")
+        say(f"drawn to {path}")
 
 
 def _dataset(

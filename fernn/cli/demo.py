@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
-from fernn.cli._app import app, console, writing
+from fernn.cli._app import app, console, say, writing
 from fernn.cli.train import run
 from fernn.cli.verify import print_all
 from fernn.experiments import counterexample, recipes, render, results, tables
@@ -37,7 +37,7 @@ def demo(
     wrong = print_all()
     picture = out / "counterexample.png"
     counterexample.draw(counterexample.counterexample(), picture)
-    console.print(f"\ncounter-example drawn to {picture}\n", soft_wrap=True)
+    say(f"\ncounter-example drawn to {picture}\n")
     from fernn.experiments import figures, report, showcase, strips  # these take a while to import
 
     names = track(showcase.PAIR, "forecasting", console=console, transient=True)
@@ -45,8 +45,7 @@ def demo(
     panel = showcase.panel(shown)
     showcase.draw(shown, out / "forecast.png")
     strips.animation(shown, out / "forecast.gif")
-    drawn = f"{panel.title} by pretrained models, drawn to {out / 'forecast.gif'} and .png"
-    console.print(drawn, soft_wrap=True)
+    say(f"{panel.title} by pretrained models, drawn to {out / 'forecast.gif'} and .png")
     console.print(f"{panel.note}\n", highlight=False)
     folder = out / "runs"
     for number, name in enumerate(ROWS, start=1):
@@ -58,5 +57,5 @@ def demo(
     with counting(console, even=False) as progress:
         report.write(page, found, sources=figures.Sources(), pretrained=shown, progress=progress)
     seconds = time.perf_counter() - begun
-    console.print(f"report written to {page} ({seconds:.0f} s in all)", soft_wrap=True)
+    say(f"report written to {page} ({seconds:.0f} s in all)")
     raise typer.Exit(1 if wrong else 0)

@@ -38,7 +38,8 @@ def evaluate_command(
     """Evaluate a model on its test split, beside what its record says, and whether they agree.
 
     Pretrained weights take the whole test split with --data. Without it they take the sequences
-    that their record lists one by one, made of the digits inside the package.
+    that their record lists one by one, made of the digits inside the package. Ends with status 1
+    where they differ, but with --json, which leaves that to its reader.
     """
     named = what in models.pretrained()
     few = named and data is None
@@ -72,13 +73,16 @@ def evaluate_command(
     for row in rows:
         table.add_row(*map(escape, row))
     Console(width=max(_WIDTH, console.width)).print(table)
-    if line := agreement(metrics, recorded):
+    line = agreement(metrics, recorded)
+    if line is not None:
         say(line)
     if few:
         say(
             "the first sequences are made of the digits inside the package; --data FOLDER, with "
             "MNIST's files, measures all of the test split again"
         )
+    if line is not None and line.startswith("differs"):
+        raise typer.Exit(1)
 
 
 def _rows(metrics: dict[str, Any], recorded: dict[str, Any]) -> Iterator[tuple[str, ...]]:

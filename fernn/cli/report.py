@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fernn.cli._app import app, console, writing
+from fernn.cli._app import app, console, say, writing
 from fernn.experiments import lacking, render, results, runs, tables
 from fernn.experiments.devices import resolved
 from fernn.experiments.progress import counting
@@ -39,10 +39,10 @@ def table_command(
             console.print(render.to_rich(table))
             if not table.measured and table.rows:
                 names = (row.data["recipe"] for row in table.rows)
-                _say(f"to get it: {lacking.remedy(names, found, scale)}")
+                say(f"to get it: {lacking.remedy(names, found, scale)}")
         other = tables.stand_in(key, found)
         if other and not all(row.data["n"] for table in made for row in table.rows):
-            _say(lacking.instead("table", other, found))
+            say(lacking.instead("table", other, found))
         _print_left_out(found)
 
 
@@ -78,9 +78,9 @@ def figure_command(
         lacks = figures.draw(
             number, found, path, scale=scale, sources=sources, settings=settings or ()
         )
-    _say(f"drawn to {path}")
+    say(f"drawn to {path}")
     for line in lacks:
-        _say(line)
+        say(line)
     _print_left_out(found)
 
 
@@ -105,7 +105,7 @@ def report_command(
     with counting(console, even=False) as progress, writing(out):
         absent = report.write(out, found, sources=sources, forecasts=forecasts, progress=progress)
     count = len(found.every)
-    _say(
+    say(
         f"{count} run{'s' * (count != 1)}, written to {out}"
         + (f"; {len(absent)} tables and figures have no results yet" if absent else "")
     )
@@ -123,9 +123,4 @@ def _results(folder: Path) -> results.Results:
 
 def _print_left_out(found: results.Results) -> None:
     for reason in found.left_out:
-        _say(f"left out: {reason}")
-
-
-def _say(line: str) -> None:
-    """A line as it is: a path may hold what rich takes for markup."""
-    console.print(line, soft_wrap=True, highlight=False, markup=False)
+        say(f"left out: {reason}")

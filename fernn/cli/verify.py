@@ -12,7 +12,7 @@ from torch import nn
 
 from fernn import models
 from fernn._nearest import nearest
-from fernn.cli._app import app, console, writing
+from fernn.cli._app import app, console, say, writing
 from fernn.cli._kept import kept
 from fernn.experiments import pretrained, records, runs, steering, verification
 from fernn.experiments.progress import counting
@@ -91,7 +91,7 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
     print(through)
     if plot is not None:
         report.plot(plot)
-        console.print(f"errors drawn to {plot}")
+        say(f"errors drawn to {plot}")
     if report.verdict not in _COLOURS:
         return False
     if group and through.verdict not in _COLOURS:

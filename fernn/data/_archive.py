@@ -81,7 +81,8 @@ class ClipArchive:
         """The clips of one split, in the order of the archive, int64 [n]."""
         if split not in SPLITS:
             raise DataError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}.")
-        return torch.tensor([i for i, s in enumerate(self.split) if s == split], dtype=torch.int64)
+        chosen = [i for i, s in enumerate(self.split) if s == split]
+        return torch.tensor(chosen, dtype=torch.int64, device="cpu")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "ClipArchive":

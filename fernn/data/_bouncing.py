@@ -88,7 +88,8 @@ class BouncingMNIST(Videos):
         places, velocities = bounce(
             start, velocity, self._extent[chosen], room, self.length, self._durations
         )
-        frames = torch.empty(len(indices), self.length, *self.canvas, device=self.device)
+        shape = (len(indices), self.length, *self.canvas)
+        frames = torch.empty(shape, dtype=torch.float32, device=self.device)
         for part in self._parts(len(indices), frames[0].numel()):
             frames[part] = self._render(chosen[part], places[part] + 1)
         labels = self._pool.labels[chosen.to(self.device)]

@@ -80,7 +80,8 @@ class FlowingMNIST(Videos):
         # ψ_t(ν)·ψ_1(start) = ψ_1(start + tν), since velocities commute: one interpolation, not two.
         way = start[:, :, None] + velocities.to(start.dtype)[:, :, None] * time[:, None]
         chosen = chosen.to(self.device)
-        frames = torch.zeros(len(indices), self.length, *self.canvas, device=self.device)
+        shape = (len(indices), self.length, *self.canvas)
+        frames = torch.zeros(shape, dtype=torch.float32, device=self.device)
         # Interpolation needs some eight times the memory of a shift.
         work = frames[0].numel() * (1 if isinstance(self.flow, Translation) else 8)
         for part in self._parts(len(indices), work):

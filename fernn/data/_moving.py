@@ -85,7 +85,8 @@ class MovingClips(Videos):
     def _make(self, indices: Tensor, epoch: int) -> Batch:
         first, mirrored, velocities = self._draw(indices, epoch)
         places = (first[:, None] + STRIDE * torch.arange(LENGTH)).to(self.device)
-        moved = torch.empty(len(indices), LENGTH, *self._frames.shape[1:], device=self.device)
+        shape = (len(indices), LENGTH, *self._frames.shape[1:])
+        moved = torch.empty(shape, dtype=torch.float32, device=self.device)
         mirrored = mirrored.to(self.device)[:, None, None, None]
         way = _way(velocities)
         for part in self._parts(len(indices), moved[0].numel()):

@@ -94,6 +94,6 @@ def uniform(word: Tensor) -> Tensor:
 
 def permutation(seed: int, size: int, stream: Stream, *, split: int = 0, epoch: int = 0) -> Tensor:
     """The numbers 0 … size − 1 in random order, int64 [size]."""
-    keys = words(seed, torch.arange(size), stream, 1, split=split, epoch=epoch)
+    keys = words(seed, torch.arange(size, device="cpu"), stream, 1, split=split, epoch=epoch)
     # Equal words are rare but possible; a stable sort has one answer for them too.
     return keys[:, 0].argsort(stable=True)

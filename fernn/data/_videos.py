@@ -66,7 +66,8 @@ class Videos(Dataset[Batch], ABC):
     def batch(self, indices: Sequence[int] | Tensor, epoch: int) -> Batch:
         """The items `indices` of an epoch, in that order, on the dataset's device."""
         chosen = torch.as_tensor(indices, device="cpu")
-        if chosen.ndim != 1 or len(chosen) == 0 or chosen.is_floating_point():
+        counts = not (chosen.is_floating_point() or chosen.dtype == torch.bool)
+        if chosen.ndim != 1 or len(chosen) == 0 or not counts:
             raise ValueError(
                 "`indices` must be a list of at least one whole number, got "
                 f"{chosen.dtype} of shape {tuple(chosen.shape)}."
@@ -77,7 +78,8 @@ class Videos(Dataset[Batch], ABC):
                 f"`indices` must be in 0 to {len(self) - 1}, the sequences of {self.split!r}, "
                 f"got {low if low < 0 else high}."
             )
-        return self._make(chosen.long(), _epoch(epoch))
+        with torch.device("cpu"):  # where numbers are drawn, whatever torch's default is
+            return self._make(chosen.long(), _epoch(epoch))
 
     def batches(
         self,
@@ -129,7 +131,7 @@ class Videos(Dataset[Batch], ABC):
 
     def _order(self, epoch: int, shuffle: bool) -> Tensor:
         if not shuffle:
-            return torch.arange(len(self))
+            return torch.arange(len(self), device="cpu")
         split = SPLITS.index(self.split)
         return permutation(self.seed, len(self), Stream.ORDER, split=split, epoch=epoch)
 
@@ -159,4 +161,4 @@ def grey_levels(device: torch.device) -> Tensor:
 
     A table, because a division by 255 rounds differently on different devices.
     """
-    return (torch.arange(256) / 255).to(device)
+    return (torch.arange(256, dtype=torch.float32, device="cpu") / 255).to(device)

@@ -113,10 +113,12 @@ def clips(recipe: Recipe, path: Source | None) -> ClipArchive | None:
     if path is None and recipe.scale == "quick" and recipe.data.archive != _KTH:
         return glimpses()
     if path is None:
+        if recipe.data.archive == _KTH:
+            which = "the archive of KTH that `fernn data prepare kth` writes"
+        else:
+            which = "an .npz archive of labelled clips, not KTH's; at scale quick none is needed"
         raise ValueError(
-            f"`--clips` must be given for {recipe.name!r} at scale {recipe.scale!r}: an .npz "
-            "archive of labelled clips, such as `fernn data prepare kth` writes. Recipes on "
-            "actions need none at scale quick."
+            f"`--clips` must be given for {recipe.name!r} at scale {recipe.scale!r}: {which}."
         )
     archive = open_clips(path)
     if (archive.name == _KTH) != (recipe.data.archive == _KTH):

@@ -1,18 +1,10 @@
-"""Lightning Fabric, by whichever of its two names it is installed."""
+"""Lightning Fabric, and what its ranks do together."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from lightning.fabric import Fabric
-    from lightning.fabric.plugins import DoublePrecision, MixedPrecision, Precision
-else:
-    try:
-        from lightning.fabric import Fabric
-        from lightning.fabric.plugins import DoublePrecision, MixedPrecision, Precision
-    except ModuleNotFoundError:  # pytorch-lightning brings the same code under another name
-        from lightning_fabric import Fabric
-        from lightning_fabric.plugins import DoublePrecision, MixedPrecision, Precision
+from lightning.fabric import Fabric
+from lightning.fabric.plugins import DoublePrecision, MixedPrecision, Precision
 
 __all__ = ["DoublePrecision", "Fabric", "MixedPrecision", "Precision", "of_the_first"]
 

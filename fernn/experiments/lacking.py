@@ -60,12 +60,12 @@ def said(names: Iterable[str]) -> list[str]:
     """What is missing, for a caption: a sentence for recipes and other things, one for weights.
 
     >>> said(["fig6/grnn", weights_of("table1/rotation/grnn")])
-    ['no results yet: fig6/grnn', 'no frames: the weights of table1/rotation/grnn were not kept']
+    ['not trained so: fig6/grnn', 'no frames: the weights of table1/rotation/grnn were not kept']
     """
     names = list(dict.fromkeys(names))
     rest = [name for name in names if not are_weights(name)]
     trained = all(name in recipes() for name in rest)
-    made = [f"{'no results yet' if trained else 'missing'}: {', '.join(grouped(rest))}"]
+    made = [f"{'not trained so' if trained else 'missing'}: {', '.join(grouped(rest))}"]
     return [*(made if rest else []), *_without_weights(names)]
 
 

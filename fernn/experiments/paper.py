@@ -1,4 +1,4 @@
-"""Every number that the paper reports, as data: the tables of this project stand beside them.
+"""Every number of the paper's tables, as data: the tables of this project stand beside them.
 
 Source: T. A. Keller, Flow Equivariant Recurrent Neural Networks, NeurIPS 2025. A row is named as
 its recipe is, so that `find` finds it for a recipe and for that recipe's variants.
@@ -22,15 +22,6 @@ class Value:
     spread: float | None
     unit: str
     seeds: int | None = None
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Hours that one training run took on an A100 or H100."""
-
-    model: str
-    dataset: str
-    hours: float
 
 
 _CLASSIFIERS = (
@@ -127,15 +118,6 @@ VALUES: tuple[Value, ...] = (
         MSE,
     ),
 )
-
-COSTS: tuple[Cost, ...] = (
-    Cost("FERNN-V^T_2", "Translating MNIST", 15.0),
-    Cost("FERNN-V^T_2", "Moving KTH", 7.0),
-    Cost("FERNN-V^R_4", "Rotating MNIST", 67.0),
-)
-
-PARAMETERS = {"cnn3d": 209_000, "grnn-plus": 242_000, "grnn": 242_000, "fernn": 242_000}
-"""Parameters of the KTH classifiers, as the paper rounds them."""
 
 
 def rows(table: str) -> tuple[Value, ...]:

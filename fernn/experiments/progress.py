@@ -72,6 +72,9 @@ class Report:
     def validated(self, line: dict[str, Any], epochs: int, *, best: bool) -> None:
         """An epoch is done: a line of the curve."""
 
+    def evaluated(self, done: int, total: int, what: str) -> None:
+        """After the last epoch: how much of the evaluation is done, and what is being done."""
+
     def say(self, text: str) -> None:
         """Something that the user should know."""
 
@@ -82,6 +85,7 @@ class Lines(Report):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._pace, self._steps = _Pace(), 0
+        self._count: data.Progress | None = None
 
     def begin(self, name: str, done: int, steps: int) -> None:
         self._pace, self._steps = _Pace(done), steps
@@ -94,6 +98,11 @@ class Lines(Report):
 
     def validated(self, line: dict[str, Any], epochs: int, *, best: bool) -> None:
         self.say(_epoch(line, epochs, best))
+
+    def evaluated(self, done: int, total: int, what: str) -> None:
+        if self._count is None:
+            self._count = _counted_in_lines(self._console, _Pace(), even=True)
+        self._count(done, total, what)
 
     def say(self, text: str) -> None:
         _say(self._console, text)
@@ -109,10 +118,10 @@ class Bars(Lines):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._task: TaskID | None = None
+        self._evaluation: TaskID | None = None
         self._bar = Progress(
             _rest(),
-            TextColumn("{task.completed}/{task.total}"),
-            TextColumn("loss {task.fields[loss]}  {task.fields[rate]} seq/s  {task.fields[left]}"),
+            TextColumn("{task.description}", markup=False),
             console=console,
             expand=True,
         )
@@ -127,21 +136,29 @@ class Bars(Lines):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._evaluation is not None:
+            self._bar.remove_task(self._evaluation)
         self._bar.stop()
 
     def begin(self, name: str, done: int, steps: int) -> None:
         self._pace, self._steps = _Pace(done), steps
-        left = self._pace.left(done, steps)
-        self._task = self._bar.add_task(
-            "", total=steps, completed=done, loss="–", rate="–", left=left
-        )
+        self._task = self._bar.add_task(self._told(done, "–", "–"), total=steps, completed=done)
 
     def step(self, done: int, loss: float, rate: float) -> None:
         if self._task is not None:
-            left = self._pace.left(done, self._steps)  # known from the first step on
-            self._bar.update(
-                self._task, completed=done, loss=f"{loss:.3e}", rate=f"{rate:.1f}", left=left
-            )
+            told = self._told(done, f"{loss:.3e}", f"{rate:.1f}")
+            self._bar.update(self._task, completed=done, description=told)
+
+    def evaluated(self, done: int, total: int, what: str) -> None:
+        if self._evaluation is None:
+            self._pace = _Pace(done)
+            self._evaluation = self._bar.add_task("", total=total)
+        told = f"{what}  {self._pace.left(done, total)}"
+        self._bar.update(self._evaluation, completed=done, description=told)
+
+    def _told(self, done: int, loss: str, rate: str) -> str:
+        left = self._pace.left(done, self._steps)  # known from the first step on
+        return f"{done}/{self._steps} loss {loss}  {rate} seq/s  {left}"
 
 
 def report_for(console: Console) -> Report:
@@ -157,7 +174,7 @@ def counting(console: Console, *, even: bool = True) -> Iterator[data.Progress]:
     time left is told where the work is `even`, each part of the total as long as any other.
     """
     if not console.is_terminal:
-        yield _counted_in_lines(console, even)
+        yield _counted_in_lines(console, _Pace(at_once=True), even=even)
         return
     with Progress(
         TextColumn("{task.description}", markup=False),
@@ -177,8 +194,8 @@ def counting(console: Console, *, even: bool = True) -> Iterator[data.Progress]:
         yield tell
 
 
-def _counted_in_lines(console: Console, even: bool) -> data.Progress:
-    pace, known = _Pace(at_once=True), 0
+def _counted_in_lines(console: Console, pace: _Pace, *, even: bool) -> data.Progress:
+    known = 0
 
     def tell(done: int, total: int, what: str) -> None:
         nonlocal known

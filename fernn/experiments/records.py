@@ -26,7 +26,7 @@ def environment() -> dict[str, object]:
     """
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     named = os.environ.get("FERNN_COMMIT")
-    changes = None if named else _git("status", "--porcelain", "--untracked-files=no")
+    changes = None if named else _changes()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": named or _git("rev-parse", "HEAD"),
@@ -39,6 +39,13 @@ def environment() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "gpu": gpu,
     }
+
+
+def _changes() -> str | None:
+    """What git knows to differ from the commit, and code that it does not know; None without it."""
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    unknown = _git("ls-files", "--others", "--exclude-standard", "--", "..")  # of the package
+    return None if changed is None or unknown is None else changed + unknown
 
 
 def commit(environment: dict[str, Any]) -> str:

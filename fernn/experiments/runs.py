@@ -160,6 +160,12 @@ def begin(run: Path, recipe: Recipe) -> dict[str, Any] | None:
     return read_record(run)
 
 
+def forget(run: Path) -> None:
+    """A recipe that could not be trained is no run; one of which a step was kept stays."""
+    if not any((run / CHECKPOINTS).glob("*")):
+        (run / RECIPE).unlink(missing_ok=True)
+
+
 def check_began(run: Path, there: str | None, here: str | None, option: str) -> None:
     """Raise where a run would go on otherwise than it began; an old one may not say how (None)."""
     if there not in (None, here):

@@ -104,6 +104,8 @@ def train(
 
         def begin() -> dict[str, Any] | None:
             holding.enter_context(runs.held(folder))
+            if not (folder / runs.RECIPE).exists():  # one that cannot be trained leaves no run
+                holding.push(lambda _, error, __: _forget(folder, error))
             done = runs.begin(folder, recipe)
             if done is not None:
                 runs.check_began(folder, done.get("precision"), precision, runs.PRECISION)
@@ -155,6 +157,11 @@ def train(
         return _finish(loop, seed, precision, root, archive)
 
 
+def _forget(folder: Path, error: BaseException | None) -> None:
+    if isinstance(error, ValueError):
+        runs.forget(folder)
+
+
 def _finish(
     loop: Loop, seed: int, precision: str, root: Source | None, archive: ClipArchive | None
 ) -> dict[str, Any]:
@@ -174,7 +181,14 @@ def _finish(
     cuda = fabric.device.type == "cuda"
     tf32 = cuda and precision not in ("32-true", "64-true")  # float32, multiplied at least as well
     with _tf32(tf32):
-        metrics = evaluate(model.float(), fitting, device=fabric.device, root=root, archive=archive)
+        metrics = evaluate(
+            model.float(),
+            fitting,
+            device=fabric.device,
+            root=root,
+            archive=archive,
+            progress=loop.report.evaluated,
+        )
     record: dict[str, Any] = {
         "recipe": to_json(recipe),
         "name": recipe.name,

@@ -36,10 +36,14 @@ class Flow(ABC):
     def group(self) -> Group:
         """The group G that the flow moves in."""
 
-    @property
     @abstractmethod
+    def permutes(self, velocities: Sequence[Sequence[float]]) -> bool:
+        """Whether ψ_t(ν) permutes pixels for all these ν: no interpolation, no loss."""
+
+    @property
     def exact(self) -> bool:
-        """Whether ψ_t(ν) permutes pixels for all ν in V: no interpolation, no loss."""
+        """Whether it does for all ν in V."""
+        return self.permutes(self._velocities)
 
     @abstractmethod
     def exp(self, velocity: Tensor, time: Tensor) -> Tensor:
@@ -189,11 +193,16 @@ class Flow(ABC):
             raise ValueError(
                 f"`velocity` must be one velocity, got {len(value)} in shape {tuple(value.shape)}."
             )
-        shift = tuple(value.tolist())
-        digits = 4 if value.dtype in (torch.float32, torch.float16, torch.bfloat16) else 9
-        place = {_round(v, digits): index for index, v in enumerate(self._velocities)}
-        moved = (_round(self.subtract(v, shift), digits) for v in self._velocities)
-        return torch.tensor([place.get(v, -1) for v in moved])
+        shift = value.tolist()
+        lost = torch.finfo(value.dtype).eps if value.is_floating_point() else 0.0
+        near = max(1e-9, lost * max(map(abs, shift)))  # what the dtype of ν̂ does not tell apart
+        moved = [self.subtract(v, shift) for v in self._velocities]
+        return torch.tensor(self._places(moved, near), device="cpu")
+
+    def _places(self, velocities: Sequence[tuple[float, ...]], near: float) -> list[int]:
+        """Where V has each velocity, or one so near to it, −1 where it has none."""
+        place = {velocity: index for index, velocity in enumerate(self._velocities)}
+        return [place.get(velocity, -1) for velocity in velocities]
 
     def _velocity(self, velocity: Velocity) -> Tensor:
         """`velocity` as a checked tensor [..., d]."""
@@ -220,7 +229,8 @@ def _time(time: int | float | Tensor, device: torch.device) -> Tensor:
     """`time` as a tensor; only where it is not whole can it fail to be finite."""
     if isinstance(time, int):  # written by the device itself: a copy would wait for it
         return torch.full((), time, device=device)
-    when = torch.as_tensor(time, device=device)
+    dtype = torch.float64 if isinstance(time, float) else None  # whatever torch's default is
+    when = torch.as_tensor(time, dtype=dtype, device=device)
     if when.is_floating_point() and not bool(when.isfinite().all()):
         raise ValueError(f"`time` must be finite, got {when.tolist()}.")
     return when
@@ -234,9 +244,9 @@ def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
         return None
 
 
-def _round(velocity: Sequence[float], digits: int = 9) -> tuple[float, ...]:
+def _round(velocity: Sequence[float]) -> tuple[float, ...]:
     """A velocity as a key that rounding errors do not tell apart."""
-    return tuple(round(component, digits) + 0.0 for component in velocity)
+    return tuple(round(component, 9) + 0.0 for component in velocity)
 
 
 def distinct(name: str, velocities: Sequence[tuple[float, ...]]) -> None:

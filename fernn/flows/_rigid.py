@@ -22,9 +22,20 @@ class _PlaneFlow(Flow):
     def group(self) -> SE2:
         return self._group
 
-    @property
-    def exact(self) -> bool:
-        return all(v[0] % 90 == 0 and not any(v[1:]) for v in self._velocities)
+    def permutes(self, velocities: Sequence[Sequence[float]]) -> bool:
+        return all(v[0] % 90 == 0 and not any(v[1:]) for v in velocities)
+
+    def _places(self, velocities: Sequence[tuple[float, ...]], near: float) -> list[int]:
+        wanted, known = (
+            torch.tensor(v, dtype=torch.float64, device="cpu")
+            for v in (velocities, self._velocities)
+        )
+        gap, index = self._apart(wanted[:, None], known).min(1)
+        return torch.where(gap <= near, index, -1).tolist()
+
+    def _apart(self, a: Tensor, b: Tensor) -> Tensor:
+        """How far velocities [*S, d] lie apart: [*S]."""
+        return (a - b).abs().amax(-1)
 
     def check_velocity(self, velocity: Tensor) -> None:
         if velocity.is_complex() or not bool(velocity.isfinite().all()):
@@ -129,12 +140,11 @@ class Rotation(_PlaneFlow):
         return torch.stack([degrees, torch.zeros_like(degrees), torch.zeros_like(degrees)], -1)
 
     def subtract(self, a: Sequence[float], b: Sequence[float]) -> tuple[float, ...]:
-        """The representative of a − b modulo 360° that V holds, or the one nearest zero."""
-        difference = (a[0] - b[0]) % 360.0
-        for (candidate,) in self._velocities:
-            if math.isclose(candidate % 360.0, difference, abs_tol=1e-9):
-                return (candidate,)
-        return ((difference + 180.0) % 360.0 - 180.0,)
+        """The representative of a − b modulo 360° nearest zero."""
+        return ((a[0] - b[0] + 180.0) % 360.0 - 180.0,)
+
+    def _apart(self, a: Tensor, b: Tensor) -> Tensor:
+        return ((a - b + 180.0) % 360.0 - 180.0).abs().amax(-1)
 
     def config(self) -> dict[str, object]:
         if self._count is not None:

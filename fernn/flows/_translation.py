@@ -79,8 +79,7 @@ class Translation(Flow):
     def group(self) -> Lattice:
         return self._group
 
-    @property
-    def exact(self) -> bool:
+    def permutes(self, velocities: Sequence[Sequence[float]]) -> bool:
         return True
 
     def exp(self, velocity: Tensor, time: Tensor) -> Tensor:

@@ -31,7 +31,8 @@ class SE2(Group):
     orientations: int = 1
 
     def __post_init__(self) -> None:
-        _check.count("orientations", self.orientations, least=1)
+        whole = _check.count("orientations", self.orientations, least=1)
+        object.__setattr__(self, "orientations", whole)
 
     @property
     def dim(self) -> int:

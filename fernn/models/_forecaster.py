@@ -102,6 +102,7 @@ class Forecaster(nn.Module):
 
     def forward(self, video: Tensor, horizon: int = 10) -> Tensor:
         _check.count("horizon", horizon, least=1)
+        _check.floating("video", video)
         if _fused.fits(self, video):
             return _fused.forecast(self, video, horizon)
         if _fused_rotation.fits(self, video):

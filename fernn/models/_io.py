@@ -2,6 +2,7 @@
 
 import json
 import math
+import operator
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 import fernn.flows
+from fernn import _check
 from fernn._files import written_whole
 from fernn.flows import Flow
 from fernn.groups import SE2
@@ -85,6 +87,8 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
         raise ValueError(
             f"`path` must be a safetensors file that fernn.save wrote, got {str(path)!r}: {error}."
         ) from None
+    if into is not None:
+        _check.kind("into", into, nn.Module, "Forecaster(flow=Translation(radius=2))")
     model = _build(metadata, len(tensors), path) if into is None else into
     _match(model, tensors, metadata, path)
     if into is not None:
@@ -107,7 +111,8 @@ def _build(metadata: dict[str, str], tensors: int, path: Path) -> nn.Module:
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"`path` must hold a model's configuration, got {str(path)!r} without a readable one "
-            f"({type(error).__name__}: {error}). Build the model yourself and pass it as `into`."
+            f"({type(error).__name__}: {error}). Build the model yourself and pass it as "
+            "`into` to fernn.load."
         ) from None
 
 
@@ -163,6 +168,8 @@ def _encode(value: object) -> object:
         return type(value).__name__
     if isinstance(value, dict):
         return {name: _encode(item) for name, item in value.items()}
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        return operator.index(value)  # one of numpy's, which JSON does not take
     return value
 
 

@@ -24,8 +24,8 @@ class Stream:
     others microseconds. The first frame fixes shape, dtype, autocast and weights; make another
     stream after a change of any.
 
-    `state` is a copy of what the stream remembers, None before the first frame. Setting it goes on
-    from there: from where a stream was, or from `model.rnn.observe(video)`.
+    `state` is a copy of what the stream remembers, None before its first frame ever. Setting it
+    goes on from there: from where a stream was, or from `model.rnn.observe(video)`.
 
     >>> from fernn.flows import Translation
     >>> model = Forecaster(flow=Translation(radius=1), hidden_channels=8)

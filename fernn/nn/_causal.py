@@ -34,11 +34,21 @@ class Cell(nn.Module, ABC):
     def forward(self, video: Tensor) -> Tensor:
         _check_video(video, self.dim)
         outputs = []
-        state = self.init_state(video[:, 0])
+        state = self.begin(video[:, 0])
         for frame in video.unbind(1):
             state = self.checked(self.step(frame, state), frame)
             outputs.append(state[-1])
         return torch.stack(outputs, 1)
+
+    def begin(self, frame: Tensor) -> States:
+        """What `init_state` returns for `frame`, unless it is no tuple of tensors."""
+        state = self.init_state(frame)
+        if not isinstance(state, tuple) or not all(isinstance(part, Tensor) for part in state):
+            raise TypeError(
+                f"`init_state` of {type(self).__name__} must return a tuple of tensors, "
+                f"got {type(state).__name__}. One tensor alone is written (tensor,)."
+            )
+        return state
 
     def checked(self, state: States, frame: Tensor) -> States:
         """What `step` returned for `frame`, unless it is no state."""

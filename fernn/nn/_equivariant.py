@@ -29,7 +29,7 @@ class FlowEquivariant(nn.Module):
         super().__init__()
         if not isinstance(module, nn.Module):
             raise TypeError(f"`module` must be a torch.nn.Module, got {type(module).__name__}.")
-        if getattr(module, "forecasts", False):
+        if getattr(module, "forecasts", False) is True:
             raise ValueError(
                 "`module` must answer for the time of each frame that it sees, got a "
                 f"{type(module).__name__}, whose outputs come after the last. Wrap what is inside "
@@ -66,12 +66,18 @@ class FlowEquivariant(nn.Module):
             )
         _check.signal("frame", frame, rank=2 + self.flow.group.dim, layout="[B, C, *X]")
         self._check_place("frame", frame)
+        if state is not None:
+            _check.kind("state", state, State, "what `step` returned before")
         if state is not None and state.flow != self.flow:
             raise ValueError(f"`state` must come from {self.flow!r}, got one of {state.flow!r}.")
+        if state is not None and (state.frame != "comoving" or state.features):
+            raise ValueError(
+                f"`state` must come from a FlowEquivariant, whose frame is comoving, got {state!r}."
+            )
         if state is None:
             time = torch.zeros((), dtype=torch.long, device=frame.device)
             many = frame[:, None].expand(-1, len(self.flow), *frame.shape[1:])
-            tensors = self.module.init_state(many.flatten(0, 1))
+            tensors = self.module.begin(many.flatten(0, 1))
         else:
             time, tensors = state.time, tuple(t.flatten(0, 1) for t in state.tensors)
         copies = self.flow.transport(frame[:, None], -time, features=False).flatten(0, 1)

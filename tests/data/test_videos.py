@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from fernn.data import Batch, FlowingMNIST, _videos
+from fernn.data import Batch, BouncingMNIST, FlowingMNIST, _videos
 from fernn.flows import Translation
 
 V2 = Translation(radius=2)
@@ -80,6 +80,20 @@ def test_data_loader_with_workers(small, sums):
     assert torch.equal(seen(loader), sums)
 
 
+@pytest.mark.parametrize("make", [FlowingMNIST, BouncingMNIST])
+def test_videos_do_not_depend_on_the_defaults_of_torch(make):
+    flow = Translation(radius=1)
+    want = make(flow, "val", size=3).batch([2], epoch=0).frames
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            got = make(flow, "val", size=3, seed=0).batch([2], epoch=0).frames
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert got.dtype == torch.float32
+    assert torch.equal(got, want)
+
+
 # Bad input.
 
 
@@ -94,7 +108,7 @@ def test_index_out_of_range(small, indices, message):
         small[indices[-1]]
 
 
-@pytest.mark.parametrize("indices", [[], [[1]], [0.5], torch.tensor(3)])
+@pytest.mark.parametrize("indices", [[], [[1]], [0.5], torch.tensor(3), [False, True]])
 def test_bad_indices(small, indices):
     with pytest.raises(ValueError, match="`indices` must be a list of at least one whole number"):
         small.batch(indices, 0)

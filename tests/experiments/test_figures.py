@@ -50,7 +50,7 @@ def test_a_panel_without_results_takes_no_room_and_is_named_below_the_others(tmp
     figure = draw("3", found)
     assert len(figure.get_axes()) == 1
     lacks = "{fernn-v1, fernn-v2}, table1/rotation/{grnn, fernn-v2, fernn-v4}"
-    assert f"no results yet: table1/translation/{lacks}" in " ".join(texts(figure).split())
+    assert f"not trained so: table1/translation/{lacks}" in " ".join(texts(figure).split())
 
 
 def test_what_is_missing_is_the_variant_that_the_others_are(tmp_path):

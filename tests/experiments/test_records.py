@@ -11,10 +11,11 @@ import pytest
 import torch
 from synthetic import ENVIRONMENT, clip_metrics, forecast_metrics, write_run
 
-from benchmarks import apart, drift, left, readme, runs
+from benchmarks import apart, drift, left, naive, readme, runs
 from fernn.data import FlowingMNIST
 from fernn.experiments import records, results
 from fernn.experiments.recipes import changed, find, recipes
+from fernn.experiments.testdata import TestData
 from fernn.flows import Translation
 from fernn.models import pretrained_record
 
@@ -126,7 +127,7 @@ def test_readme_names_every_commit_of_a_run():
 )
 def test_controls_on_other_digits_are_not_compared(table, part, setting, tmp_path):
     for value, data in ((8, "MNIST"), (9, "embedded digits")):
-        recipe = find("table1/translation/grnn", "quick").but(**{part: {setting: value}})
+        recipe = find(runs.TRANSPORTED, "quick").but(**{part: {setting: value}})
         about = {"data": data, "metrics": forecast_metrics(recipe.name, "quick")}
         write_run(tmp_path, recipe.name, scale="quick", recipe=recipe, **about)
     with pytest.raises(ValueError, match="must share their data, got MNIST, embedded digits"):
@@ -291,6 +292,21 @@ def test_apart_has_the_error_of_each_sequence_and_how_its_digits_part():
     assert [one["mse"] for one in longer] != [one["mse"] for one in made]
 
 
+def test_naive_forecasts_are_the_best_of_their_kind(monkeypatch):
+    few = find("table4/grnn").but(data={"test_size": 40})  # more than one batch
+    monkeypatch.setattr(naive, "find", lambda name: few)
+    errors = naive.errors(few.name, None, lambda *told: None)
+    data = TestData(few)
+    frames = torch.cat([batch.frames for batch in data.batches(data.videos())]).double()
+    ahead = frames[:, 10:]
+    assert errors["one grey"] == pytest.approx(float(ahead.var(correction=0)))
+    picture = ahead.mean((0, 1), keepdim=True)
+    assert errors["one picture"] == pytest.approx(float((ahead - picture).square().mean()))
+    again = (ahead - frames[:, 9:10]).square().mean()
+    assert errors["the last frame"] == pytest.approx(float(again))
+    assert errors["one picture"] < errors["one grey"] < errors["the last frame"]
+
+
 def test_apart_sums_up_by_speed():
     one = [{"apart": 2, "mse": 3e-3}, {"apart": 0, "mse": 1e-3}, {"apart": 2, "mse": 5e-3}]
     environment = ENVIRONMENT | {"torch": "9.9"}
@@ -344,6 +360,21 @@ def test_results_count_the_models_of_figure_6():
     *most, last = (words[n] for n in sorted({len(find(run.name).options["flow"]) for run in runs}))
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert f"of models with {', '.join(most)} and {last} velocities](short/figures/" in text
+
+
+def test_code_that_git_does_not_know_counts_as_a_change(tmp_path, monkeypatch):
+    room = tmp_path / "fernn" / "experiments"
+    room.mkdir(parents=True)
+    (room / "records.py").touch()
+    (tmp_path / "notes.txt").touch()  # not of the package
+    git = ["git", "-C", tmp_path, "-c", "user.name=n", "-c", "user.email=e"]
+    for words in (["init", "-q"], ["add", "fernn"], ["commit", "-q", "-m", "all"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.setattr(records, "__file__", str(room / "records.py"))
+    monkeypatch.delenv("FERNN_COMMIT", raising=False)
+    assert records.environment()["dirty"] is False
+    (tmp_path / "fernn" / "unseen.py").touch()
+    assert records.environment()["dirty"] is True
 
 
 def test_a_package_below_another_checkout_has_no_commit(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -54,6 +55,13 @@ def test_a_finished_run_is_not_trained_again(tiny, tmp_path):
     assert train.train(tiny, out=tmp_path, device="cpu", report=told) == record
     assert told.losses == []
     assert "is finished" in told.said[0]
+
+
+def test_a_run_tells_how_far_its_evaluation_is(tiny, tmp_path):
+    told = Told()
+    train.train(tiny, out=tmp_path, device="cpu", report=told)
+    assert told.shares[0] == 0 < told.shares[-1] < 1
+    assert told.shares == sorted(told.shares)
 
 
 def test_a_run_says_where_it_runs_and_how_exactly(tiny, tmp_path):
@@ -119,6 +127,25 @@ def test_another_recipe_in_the_same_folder_is_refused(tiny, tmp_path):
         ValueError, match=r"has training\.epochs=3 and not training\.epochs=2\. Use"
     ):
         train.train(tiny, out=tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("options", {"hidden_channels": 0}), ("training", {"batch_size": 10**6})],
+)
+def test_a_recipe_that_cannot_be_trained_leaves_no_run(part, value, tiny, tmp_path):
+    with pytest.raises(ValueError, match=next(iter(value))):
+        train.train(tiny.but(**{part: value}), out=tmp_path, device="cpu")
+    assert [path.name for path in tmp_path.rglob("*.*") if path.is_file()] in ([], [".lock"])
+
+
+def test_a_finished_run_stays_one_where_it_is_refused(tiny, tmp_path):
+    train.train(tiny, out=tmp_path, device="cpu")
+    run = runs.folder(tmp_path, tiny, 0)
+    shutil.rmtree(run / runs.CHECKPOINTS)
+    with pytest.raises(ValueError, match=r"must be what the run .* began with"):
+        train.train(tiny, out=tmp_path, device="cpu", precision="bf16-mixed")
+    assert (run / runs.RECIPE).is_file()
 
 
 def test_a_record_of_another_recipe_is_refused(tiny, tmp_path):

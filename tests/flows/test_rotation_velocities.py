@@ -30,6 +30,23 @@ def test_rotation_relative_counts_modulo_360(flow, shift, index):
     assert flow.relative(torch.tensor([shift])).tolist() == index
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_rotation_relative_knows_a_velocity_in_any_precision(dtype):
+    sevenths = Rotation(velocities=[360 * k / 7 for k in range(7)])
+    shift = torch.tensor([360 / 7], dtype=dtype)
+    assert sevenths.relative(shift).tolist() == [6, 0, 1, 2, 3, 4, 5]
+    assert sevenths.relative(-shift).tolist() == [1, 2, 3, 4, 5, 6, 0]
+    small = Rotation(count=2, degrees=0.7)
+    assert small.relative(torch.tensor([0.7], dtype=dtype)).tolist() == [-1, 0, 1, 2, 3]
+    assert small.relative(torch.tensor([0.69], dtype=torch.float64)).tolist() == [-1] * 5
+
+
+def test_rotation_takes_a_time_between_frames():
+    flow, x = Rotation(count=4, group=SE2(36)), torch.rand(36, 9, 9)
+    tenth = flow.act(x, 10.0, features=True)
+    assert torch.equal(flow.act(x, 50.0, time=0.2, features=True), tenth)  # 0.2 is no float32
+
+
 @pytest.mark.parametrize("degrees", [360 / 7, 0.1, 33.3])
 def test_rotation_relative_finds_velocities_that_binary_fractions_miss(degrees):
     flow = Rotation(count=1, degrees=degrees)

@@ -6,6 +6,7 @@ import pickle
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
@@ -14,6 +15,8 @@ from safetensors.torch import save_file
 from fernn import SE2, Classifier, FlowRNN, Forecaster, RigidMotion, Rotation, Translation
 from fernn.models import CNN3D, load, save
 
+COUNT = np.int64(4)
+"""A count as arrays have it, which JSON does not."""
 FLOWS = [
     None,
     Translation(radius=1),
@@ -42,6 +45,15 @@ MODELS = {
     "Classifier": {"kind": Classifier, "flow": Translation(radius=1), "norm": True, "classes": 3},
     "Classifier, learned": {"kind": Classifier, "flow": Translation(1), "transport": "learned"},
     "CNN3D": {"kind": CNN3D, "classes": 4, "in_channels": 2},
+    "Forecaster, numpy": {
+        "kind": Forecaster,
+        "flow": Rotation(count=np.int64(1), group=SE2(COUNT), degrees=90),
+        "in_channels": COUNT,
+        "hidden_channels": COUNT,
+        "kernel_size": np.int64(3),
+        "decoder_layers": COUNT,
+    },
+    "Classifier, numpy": {"kind": Classifier, "hidden_channels": COUNT, "classes": COUNT},
 }
 
 

@@ -195,6 +195,11 @@ def test_flow_equivariant_differentiates(make):
             ValueError,
             "`frame` must have 4 axes .*got 5",
         ),
+        (
+            lambda f: FlowEquivariant(ConvGRU(2, 3), f).step(torch.zeros(1, 2, 5, 5), (1, 2)),
+            TypeError,
+            r"`state` must be a State, got \(1, 2\)\. Give for example what `step` returned",
+        ),
     ],
 )
 def test_flow_equivariant_refuses_bad_input(call, kind, message):
@@ -215,6 +220,18 @@ def test_flow_equivariant_takes_the_sequence_of_a_module_that_also_returns_its_s
     assert torch.equal(FlowEquivariant(module, flow)(video), FlowEquivariant(plain, flow)(video))
 
 
+@pytest.mark.parametrize("begun", [None, torch.zeros(1, 3, 5, 5), (None,)])
+def test_a_cell_must_begin_with_a_tuple_of_tensors(begun):
+    class Begins(ConvGRU):
+        def init_state(self, frame):
+            return begun
+
+    cell, x = Begins(2, 3), torch.zeros(1, 2, 5, 5)
+    for call in (lambda: cell(x[None]), lambda: FlowEquivariant(cell, Translation(1)).step(x)):
+        with pytest.raises(TypeError, match="`init_state` of Begins must return a tuple of tensor"):
+            call()
+
+
 def test_flow_equivariant_refuses_what_is_not_a_flow():
     with pytest.raises(TypeError, match="`flow` must"):
         FlowEquivariant(ConvGRU(2, 3), flow=None)
@@ -231,6 +248,13 @@ def test_flow_equivariant_refuses_a_state_of_another_flow():
     state = FlowEquivariant(gru, flow=Translation(radius=2)).step(x)
     with pytest.raises(ValueError, match="`state` must"):
         FlowEquivariant(gru, flow=Translation(radius=1)).step(x, state)
+
+
+def test_flow_equivariant_refuses_a_state_of_a_fernn():
+    flow, x = Translation(radius=1), torch.zeros(1, 2, 5, 5)
+    state = FlowRNN(2, 3, flow=flow).step(x)
+    with pytest.raises(ValueError, match=r"from a FlowEquivariant.* got State.*frame='lab'"):
+        FlowEquivariant(ConvGRU(2, 3), flow=flow).step(x, state)
 
 
 def test_flow_equivariant_refuses_a_module_that_changes_the_canvas():
