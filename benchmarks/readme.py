@@ -127,7 +127,6 @@ SECTIONS: dict[str, dict[str, Section]] = {
         "best": ("results", runs.best),
         "training": ("results", runs.training),
         "results": ("results", runs.trained),
-        "lengths": ("results", runs.lengths),
         "naive": ("benchmarks/results/naive.json", naive.table),
         "left": ("benchmarks/results/left.json", left.table),
         "pretrained": ("results/pretrained-verification.json", pretrained),
@@ -143,7 +142,10 @@ SECTIONS: dict[str, dict[str, Section]] = {
         "drift": ("benchmarks/results/drift.json", drift),
         "horizons": ("results/controls", runs.horizons),
     },
-    "results/README.md": {"cost": ("results", runs.spent)},
+    "results/README.md": {
+        "cost": ("results", runs.spent),
+        "lengths": ("results", runs.lengths),
+    },
     "fernn/ops/README.md": {
         "goals": ("benchmarks/results/gpu.json", report.goals),
         "memory": ("benchmarks/results/gpu.json", report.memory),

@@ -1,6 +1,8 @@
 """Checks shared by every room: each error names the argument, the condition, the value, the fix."""
 
 from collections.abc import Sequence
+from math import isfinite
+from numbers import Real
 from operator import index
 
 import torch
@@ -19,12 +21,22 @@ def choice(name: str, value: object, options: Sequence[str]) -> None:
 
 def count(name: str, value: object, *, least: int) -> int:
     """Raise unless `value` is an integer of at least `least`."""
-    whole = None if isinstance(value, bool) or not hasattr(value, "__index__") else index(value)
+    whole = _integer(value)
     if whole is None or whole < least:
         known = {0: "a non-negative integer", 1: "a positive integer"}
         wanted = known.get(least, f"an integer of at least {least}")
         raise ValueError(f"`{name}` must be {wanted}, got {value!r}.")
     return whole
+
+
+def _integer(value: object) -> int | None:
+    """`value` where it is one integer of whatever library; a truth value is none."""
+    if isinstance(value, int):  # asked first: of a number left open, `torch.compile` knows no more
+        return None if isinstance(value, bool) else value
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def odd(name: str, value: object) -> int:
@@ -84,10 +96,13 @@ def same_place(name: str, x: Tensor, parameter: Tensor) -> None:
             f"`{name}` must be on the model's device {parameter.device}, got {x.device}. "
             f"Move one of them with `.to(...)`."
         )
-    if x.dtype != parameter.dtype and not torch.is_autocast_enabled(x.device.type):
+    wide = torch.float64 in (x.dtype, parameter.dtype)  # which autocast leaves alone
+    cast = not x.is_meta and torch.is_autocast_enabled(x.device.type)  # the meta device has none
+    if x.dtype != parameter.dtype and (wide or not cast):
         raise TypeError(
             f"`{name}` must have the model's dtype {parameter.dtype}, got {x.dtype}. "
-            f"Convert it with `{name}.to({parameter.dtype})` or use torch.autocast."
+            f"Convert it with `{name}.to({parameter.dtype})`"
+            f"{'' if wide else ' or use torch.autocast'}."
         )
 
 
@@ -101,8 +116,17 @@ def kind(name: str, value: object, expected: type, example: str) -> None:
         )
 
 
-def finite(name: str, values: Sequence[Sequence[float]]) -> None:
-    """Raise unless every number is finite."""
+def finite(name: str, values: Sequence[Sequence[object]]) -> None:
+    """Raise unless every component is a finite real number."""
     for value in values:
-        if not all(abs(component) < float("inf") for component in value):
-            raise ValueError(f"`{name}` must be finite, got {tuple(value)}.")
+        if not all(isinstance(part, Real) and isfinite(part) for part in value):
+            raise ValueError(f"`{name}` must be finite and real, got {tuple(value)}.")
+
+
+def components(name: str, x: Tensor, size: int, owner: object) -> None:
+    """Raise unless the last axis of `x` has the `size` components that `owner` takes."""
+    if x.ndim == 0 or x.shape[-1] != size:
+        raise ValueError(
+            f"`{name}` must have {size} component{'s' * (size > 1)} for {owner!r}, "
+            f"got shape {tuple(x.shape)}."
+        )

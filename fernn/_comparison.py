@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fernn._report import FAINT, TOLERANCES, allowed
+from fernn._report import BLUR, FAINT, TOLERANCES, allowed
 from fernn.flows import Flow
 
 Run = Callable[[Tensor], Tensor]
@@ -60,8 +60,8 @@ class Comparison:
         self.exact = flow.exact and flow.permutes(tried.tolist())
         self.kept = None if self.exact or not self.moves else self._kept(tried)
         self.backwards = backwards
-        # Below this share of the output's size, rounding hides what varies.
-        self.resolved = 4 * torch.finfo(dtype).eps / TOLERANCES[dtype]
+        self.rounding, self.tolerance = 4 * torch.finfo(dtype).eps, TOLERANCES[dtype]
+        self.rounded = False
 
     def measure(self, run: Run, video: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The errors where ν − ν̂ ∈ V, those over all of V, and what interpolation costs by itself,
@@ -127,7 +127,9 @@ class Comparison:
             change = x - mean
         varied = self._norm(change)
         faded = FADED * varied.cummax(0).values
-        return torch.maximum(torch.maximum(varied, faded), self.resolved * self._norm(x))
+        varied, rounding = torch.maximum(varied, faded), self.rounding * self._norm(x)
+        self.rounded |= bool((rounding > BLUR * varied).any())
+        return torch.maximum(varied, rounding / self.tolerance)
 
     def _kept(self, tried: Tensor) -> Tensor:
         """Which pixels no velocity, of V or tried, there or back, nor two of them in turn, has

@@ -3,11 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from fernn.flows import Flow, Translation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import FigureBase
 
 TOLERANCES = {
     torch.float64: 1e-12,
@@ -28,9 +33,11 @@ FAINT = 1e-3
 def allowed(interpolation: Tensor, faint: float) -> Tensor:
     """The errors that interpolation explains, given its cost at each velocity and step [ν̂, T].
 
-    Where it blurs much each estimate is rough, so there the largest of all is allowed.
+    From where it blurs much at some velocity, the estimates of all that interpolate are rough:
+    twice the largest is allowed.
     """
-    return torch.where(interpolation > BLUR, interpolation.max(), interpolation) + faint
+    rough = (interpolation > BLUR).any(0) & (interpolation > FAINT)
+    return torch.where(rough, 2 * interpolation.max(), interpolation) + faint
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,6 +70,8 @@ class Report:
     sharp: bool = True
     """Whether the video tells models apart: a leaky sum of its frames, which is not flow
     equivariant, fails on it."""
+    rounded: bool = False
+    """Whether rounding, in this precision, may be more than a tenth of what varies."""
 
     @property
     def worst(self) -> float:
@@ -77,18 +86,21 @@ class Report:
         - interpolated: no error exceeds what the flow's interpolation loses by itself; a smaller
           break is not seen;
         - broken: some error does;
-        - inconclusive: interpolation blurs this video too much to tell, or motion is too slow;
+        - inconclusive: interpolation blurs this video too much to tell, motion is too slow, or
+          the precision too low;
         - vacuous: no ν − ν̂ lies in V, so nothing was compared.
         """
         if not any(self.pairs):
             return "vacuous"
-        rounding = self.worst <= self.tolerance
-        if rounding and (self.sharp or self.tolerance < FAINT):  # half precision hides as much
-            return "exact"
         exact = self.flow.exact and self.flow.permutes(self.velocities)
         faint = self.tolerance if exact else max(self.tolerance, FAINT)
         if not bool((self.error <= allowed(self.interpolation, faint)).all()):
             return "broken"
+        if self.rounded:
+            return "inconclusive"
+        # Half precision hides as much as interpolation does.
+        if self.worst <= self.tolerance and (exact or self.tolerance < FAINT):
+            return "exact"
         return "inconclusive" if self._blurred or not self.sharp else "interpolated"
 
     @property
@@ -96,10 +108,10 @@ class Report:
         return bool((self.interpolation > BLUR).any())
 
     def __str__(self) -> str:
-        shown = self.error.amax(1).argsort(descending=True)[:12].sort().values.tolist()
+        shown = self._worst(12)
         size = max(5, *(len(_label(self.velocities[i])) for i in shown))
         lines = [
-            f"{self.flow!r}, {str(self.dtype).removeprefix('torch.')}: {self.verdict}",
+            self._headline,
             f"{'ν̂':>{size}}  slices  "
             + " ".join(f"{'t=' + str(t):>8}" for t in self.times)
             + "  all of V  interpolation",
@@ -114,6 +126,14 @@ class Report:
         if len(shown) < len(self.velocities):
             lines.append(f"… {len(self.velocities) - len(shown)} more velocities, none worse.")
         return "\n".join([*lines, *self._why()])
+
+    @property
+    def _headline(self) -> str:
+        return f"{self.flow!r}, {str(self.dtype).removeprefix('torch.')}: {self.verdict}"
+
+    def _worst(self, count: int) -> list[int]:
+        """The velocities of the largest errors, as they are ordered."""
+        return self.error.amax(1).argsort(descending=True)[:count].sort().values.tolist()
 
     def _why(self) -> list[str]:
         """What the verdict comes from, where the numbers alone do not say it."""
@@ -130,6 +150,11 @@ class Report:
                     "Forecaster, do not."
                 )
             return [f"{why} Lifted states, as of FlowRNN, can be exact."]
+        if self.verdict == "inconclusive" and self.rounded:
+            return [
+                f"Nothing can be concluded: so small a part of the output varies that "
+                f"{str(self.dtype).removeprefix('torch.')} rounds it away. Use a wider dtype."
+            ]
         if self.verdict == "inconclusive" and self._blurred:
             most = f"{self.interpolation.max():.2f}"
             return [
@@ -153,16 +178,36 @@ class Report:
         except ImportError:
             raise ImportError("plot needs matplotlib: pip install 'fernn[experiments]'.") from None
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-        axes = figure.subplots()
-        for velocity, row in zip(self.velocities, self.error, strict=True):
-            # A logarithmic axis has no zero; errors below 1e-18 are drawn there.
-            axes.plot(self.times, row.clamp(min=1e-18), marker=".", label=f"ν̂ = {_label(velocity)}")
-        axes.axhline(self.tolerance, color="black", linestyle=":", linewidth=1)
-        axes.annotate("rounding", (self.times[0], self.tolerance), fontsize=8, va="bottom")
-        axes.set(yscale="log", xlabel="time step", ylabel="relative error", title=repr(self.flow))
-        if len(self.velocities) <= 12:
-            axes.legend(fontsize=7, ncols=2)
+        paint(self, figure)
         figure.savefig(path, dpi=150)
+
+
+def paint(report: Report, figure: "FigureBase") -> None:
+    """Draw the error of every velocity against time, the worst in colour and in the legend."""
+    axes = figure.subplots()
+    axes.set_yscale("symlog", linthresh=1e-18, linscale=2)  # a logarithmic one has no zero
+    worst = report._worst(10)  # as many as matplotlib has colours
+    compared = [i for i, pairs in enumerate(report.pairs) if pairs]
+    for i in sorted(compared, key=worst.__contains__):  # on top of the others
+        axes.plot(
+            report.times,
+            report.error[i],
+            marker=".",
+            color=None if i in worst else "0.8",
+            label=f"ν̂ = {_label(report.velocities[i])}" if i in worst else None,
+            clip_on=False,
+        )
+    if others := len({*compared} - {*worst}):
+        axes.plot([], [], marker=".", color="0.8", label=f"{others} more, none worse")
+    axes.axhline(report.tolerance, color="black", linestyle=":", linewidth=1)
+    end = (report.times[-1], report.tolerance)
+    axes.annotate("rounding", end, fontsize=8, ha="right", va="bottom")
+    axes.set(xlabel="time step", ylabel="relative error")
+    axes.set_ylim(bottom=0)
+    axes.set_title(fill(report._headline, 60), fontsize=9)
+    axes.locator_params("x", integer=True, min_n_ticks=1)
+    if compared:
+        axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _number(value: float | Tensor, width: int, compared: int = 1) -> str:

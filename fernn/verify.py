@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fernn import _check
 from fernn._comparison import Comparison, Run, sharpness
 from fernn._report import BLUR, TOLERANCES, Report
-from fernn.flows import Flow, Translation, Velocity
+from fernn.flows import Flow, Rotation, Translation, Velocity
 
 __all__ = ["BLUR", "TOLERANCES", "Report", "assert_flow_equivariant", "sample_video", "verify"]
 
@@ -74,6 +74,13 @@ def verify(
     if all(torch.equal(flow.act_sequence(video, v), video) for v in tried):
         raise ValueError("`video` must change when it moves, got one that no velocity changes.")
     base = _first(run, video, dtype, made=made)
+    own = getattr(model, "flow", None)
+    lifted = base.ndim == 4 + flow.group.dim and base.shape[2] > 1
+    if lifted and isinstance(own, Flow) and not torch.equal(own.velocities, flow.velocities):
+        raise ValueError(
+            f"`flow` must be the model's own where the output is lifted, {own!r}, got {flow!r}. "
+            "To try other velocities on it, give them as `velocities`."
+        )
     if start is None:
         start = _start(model, base, video, flow)
     _check.count("start", start, least=0)
@@ -98,6 +105,7 @@ def verify(
         pooled=not compare.lifted and _moves(model) and not _closed(flow),
         sharp=len(compared) == 0
         or sharpness(flow, compared, video, dtype, values=not compare.moves) > 1,
+        rounded=compare.rounded,
     )
 
 
@@ -139,17 +147,18 @@ def sample_video(
     """Random frames that a flow can be tried on: smooth bumps, inside the disc that rotation keeps;
     where nothing is interpolated every other frame is below zero.
 
-    Shapes: [1, steps, channels, *canvas]; the canvas is the flow's own where V is closed.
+    Shapes: [B, steps, channels, *canvas], two videos, one where it interpolates, which takes
+    longer; the canvas is the flow's own where V is closed.
     """
     dim = flow.group.dim
-    small = {1: (16,), 2: (15, 15), 3: (6, 6, 6)}[dim]
+    small = (15, 15) if isinstance(flow, Rotation) else {1: (16,), 2: (13, 15), 3: (5, 6, 7)}[dim]
     usual = small if flow.exact else INTERPOLATED[0]
     shape = tuple(canvas or getattr(flow, "closed", None) or usual)
     generator = torch.Generator().manual_seed(seed)
     axes = [torch.arange(size, dtype=torch.double) - (size - 1) / 2 for size in shape]
     grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
     radius = min(shape) / 2
-    bumps = (1, steps, channels, 3)
+    bumps = (2 if flow.exact else 1, steps, channels, 3)
     centre = (torch.rand(*bumps, dim, generator=generator, dtype=torch.double) - 0.5) * radius
     height = torch.rand(bumps, generator=generator, dtype=torch.double) + 0.5
     if flow.exact:  # a model may treat what is below zero otherwise; interpolation blurs it more

@@ -156,12 +156,12 @@ def test_verify_of_pretrained_weights_that_turn_takes_their_canvas(invoke, monke
     shapes = []
 
     def verify(model, video, flow, **options):
-        shapes.append(tuple(video.shape))
+        shapes.append(tuple(video.shape[1:]))
         return SimpleNamespace(verdict="interpolated")
 
     monkeypatch.setattr("fernn.cli.verify.verify", verify)
     assert invoke("verify", "rotating-mnist/fernn-v4", "--steps", "3").exit_code == 0
-    assert shapes == [(1, 3, 1, 40, 40), (1, 3, 1, 15, 15)]  # and quarter turns
+    assert shapes == [(3, 1, 40, 40), (3, 1, 15, 15)]  # and quarter turns
 
 
 def test_verify_of_a_run_takes_what_it_kept(tmp_path, invoke, monkeypatch):
@@ -171,12 +171,12 @@ def test_verify_of_a_run_takes_what_it_kept(tmp_path, invoke, monkeypatch):
     shapes = []
 
     def verify(model, video, flow, **options):
-        shapes.append(tuple(video.shape))
+        shapes.append(tuple(video.shape[1:]))
         return SimpleNamespace(verdict="interpolated")
 
     monkeypatch.setattr("fernn.cli.verify.verify", verify)
     assert invoke("verify", str(tmp_path), "--steps", "3").exit_code == 0
-    assert shapes == [(1, 3, 1, *recipe.data.canvas), (1, 3, 1, 15, 15)]
+    assert shapes == [(3, 1, *recipe.data.canvas), (3, 1, 15, 15)]
 
 
 def test_verify_and_evaluate_refuse_weights_that_the_record_is_not_of(tmp_path, invoke):
@@ -284,6 +284,16 @@ def test_data_prepare_refuses_other_names(tmp_path, invoke):
     result = invoke("data", "prepare", "ucf", "--source", str(tmp_path), "--out", "x.npz")
     assert result.exit_code == 2
     assert "kth" in result.output
+
+
+def test_data_fetch_names_the_option_of_a_folder_that_is_none(tmp_path, invoke):
+    file = tmp_path / "file"
+    file.touch()
+    result = invoke("data", "fetch", "mnist", "--out", str(file))
+    assert result.exit_code == 2
+    assert "'--out'" in result.output
+    error = invoke("data", "fetch", "mnist", "--out", str(file / "folder")).exception
+    assert "`--out` must be a path that can be written to" in str(error)
 
 
 def test_data_fetch_of_an_unknown_name_is_one_line(tmp_path):

@@ -1,11 +1,12 @@
 """`fernn figure --set`: the figures of runs that were trained otherwise."""
 
 import pytest
+from drawn import draw
 from synthetic import forecast_metrics, write_run
 from typer.testing import CliRunner
 
 from fernn import cli
-from fernn.experiments import records, runs, search
+from fernn.experiments import records, results, runs, search
 from fernn.experiments.recipes import changed, find
 
 FERNN = "table1/translation/fernn-v2"
@@ -165,3 +166,11 @@ def test_figure_refuses_settings_that_no_run_could_have(number, setting, words, 
     assert not picture
     with pytest.raises(ValueError, match=words):
         raise result.exception
+
+
+def test_figure_counts_training_steps_in_whole_numbers(tmp_path):
+    first = {"step": 200, "epoch": 1, "train_loss": 1.0, "val_loss": 1.0}
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN), curve=[first])
+    (axes,) = draw("3", results.load(tmp_path)).axes
+    assert 200 in axes.get_xticks()
+    assert all(tick == round(tick) for tick in axes.get_xticks())

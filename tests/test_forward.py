@@ -53,9 +53,3 @@ def test_a_directional_derivative_is_that_of_finite_differences(name):
         value({key: point[key] + step * way[key] for key in point}) for step in (1e-6, -1e-6)
     )
     assert error(got, (ahead - behind) / 2e-6) < 1e-7
-
-
-def test_vmap_raises():
-    rnn, videos = FlowRNN(1, 2, flow=T1), torch.rand(2, 1, 2, 1, 4, 4)
-    with pytest.raises(RuntimeError, match="vmap"):
-        torch.vmap(lambda video: rnn(video)[0])(videos)

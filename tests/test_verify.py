@@ -1,6 +1,7 @@
 """The verifier must tell what is flow equivariant from what is not, and say why."""
 
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -16,17 +17,13 @@ from fernn import (
     assert_flow_equivariant,
     verify,
 )
+from fernn._report import allowed
 from fernn.groups import SE2
 from fernn.models import SequenceForecaster
 from fernn.nn import CausalConv, Cell, FlowEquivariant, FlowRNN, LearnedTransport
 from fernn.verify import TOLERANCES, sample_video
 
 FLOW = Translation(radius=1)
-
-
-@pytest.fixture(autouse=True)
-def _seed():
-    torch.manual_seed(0)
 
 
 def test_verify_reports_rounding_for_the_fernn():
@@ -80,7 +77,8 @@ def test_verify_truncation_is_the_norm_of_slices_without_a_partner():
     video = sample_video(flow)
     report = verify(model, video, flow, velocities=[(0, 1)])
     states, _ = model(flow.act_sequence(video, (0, 1)))
-    lost = states[0, :, 0].flatten(1).norm(dim=1) / states[0].flatten(1).norm(dim=1)
+    of_all = states.transpose(0, 1)
+    lost = of_all[:, :, 0].flatten(1).norm(dim=1) / of_all.flatten(1).norm(dim=1)
     torch.testing.assert_close(report.everywhere[0], lost.detach())
     assert report.pairs == (1,)
 
@@ -214,11 +212,11 @@ def test_assert_flow_equivariant_takes_a_tolerance():
         (lambda v: verify(lambda x: x / 0, v, FLOW), ValueError, "finite .*that are not.$"),
         (lambda v: verify(torch.sqrt, None, FLOW), ValueError, "may be below zero: give your own"),
         (lambda v: verify(lambda x: x[:, 2:], v, FLOW), ValueError, "`start`.* got 5 for 7 frames"),
-        (lambda v: verify(lambda x: x[..., ::2], v, FLOW), ValueError, "keep the canvas.*15, 8"),
+        (lambda v: verify(lambda x: x[..., ::2], v, FLOW), ValueError, "keep the canvas.*13, 8"),
         (lambda v: verify(ConvGRU(3, 2), None, FLOW), ValueError,
-         r"`model` fails on the video .*\(1, 7, 1, 15, 15\): .* give one"),
+         r"`model` fails on the video .*\(2, 7, 1, 13, 15\): .* give one"),
         (lambda v: assert_flow_equivariant(ConvGRU(1, 2), v, FLOW), TypeError,
-         r"`flow` must be a Flow, got a tensor of shape \(1, 7, 1, 15, 15\)"),
+         r"`flow` must be a Flow, got a tensor of shape \(2, 7, 1, 13, 15\)"),
         (lambda v: verify(lambda x: x[0, 0, 0, 0], v, FLOW), ValueError, "must return"),
         (lambda v: verify(lambda x: "no", v, FLOW), TypeError, "must return a tensor"),
         (lambda v: verify("no", v, FLOW), TypeError, "`model` must be a module, or a function"),
@@ -327,6 +325,98 @@ def test_verify_sees_a_late_break_of_what_fades():
         assert verify(model, video, FLOW, dtype=dtype).verdict == "broken"
 
 
+def test_verify_counts_errors_by_a_tenth_of_the_most_that_varied():
+    def model(video, share):
+        return torch.cat([video[:, :1], share * video[:, 1:].flip(-1)], 1)
+
+    video = sample_video(FLOW, steps=2)
+    whole, half, faint = (
+        verify(partial(model, share=share), video, FLOW).error[:, 1] for share in (1, 0.5, 0.01)
+    )
+    torch.testing.assert_close(half, whole)
+    torch.testing.assert_close(faint, 0.1 * whole, rtol=0.02, atol=0)  # frame 0 varies as much
+
+
+def test_allowed_errors_are_rough_from_where_interpolation_blurs():
+    cost = torch.tensor([[0.05, 0.2, 0.2], [0.04, 0.04, 0.05], [0, 0, 0]])
+    want = torch.tensor([[0.05, 0.4, 0.4], [0.04, 0.4, 0.4], [0, 0, 0]])
+    torch.testing.assert_close(allowed(cost, 0.0), want)
+
+
+def test_verify_does_not_conclude_from_a_blur_of_a_fifth():
+    flow = Rotation(count=2, degrees=20)
+    frames = sample_video(flow, canvas=(49, 49), seed=2)
+
+    def of_each(video):
+        return torch.stack([video.sum((1, 2, 3, 4)), video.square().sum((1, 2, 3, 4))], 1)
+
+    report = verify(lambda v: of_each(v[:, 2:]), frames, flow)
+    assert 0.1 < report.interpolation.max() < 0.3
+    assert report.verdict == "inconclusive"
+
+
+def test_verify_in_half_precision_does_not_call_interpolation_exact():
+    flow = Rotation(count=1)
+
+    def leaky(video):
+        states = [video[:, 0]]
+        for frame in video[:, 1:].unbind(1):
+            states.append(0.04 * states[-1] + frame)
+        return torch.stack(states, 1)
+
+    report = verify(leaky, None, flow, dtype=torch.float16)
+    assert report.worst < report.tolerance
+    assert report.verdict == "interpolated"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_verify_does_not_conclude_from_what_half_precision_rounds_away(dtype):
+    torch.manual_seed(0)
+    model = Classifier(flow=FLOW, hidden_channels=4)
+    assert verify(model, None, FLOW).verdict == "broken"  # V is truncated
+    report = verify(model, None, FLOW, dtype=dtype)
+    assert report.worst < report.tolerance
+    assert report.verdict == "inconclusive"
+    assert "rounds it away. Use a wider dtype." in str(report)
+
+
+def test_verify_refuses_another_flow_than_a_lifted_models_own():
+    slow, flow = Rotation(count=1, degrees=9.5), Rotation(count=1, degrees=10)
+    with pytest.raises(ValueError, match=r"must be the model's own .*9\.5.*, got .*10\.0"):
+        verify(FlowEquivariant(ConvGRU(1, 2), slow), None, flow)
+
+
+class Swapped(nn.Module):
+    """Takes the batch for the velocities where it opens the two."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru = ConvGRU(1, 2)
+
+    def forward(self, video):
+        batch, steps = video.shape[:2]
+        times = torch.arange(steps)
+        copies = [FLOW.act_sequence(video, -v) for v in FLOW.velocities]
+        out = self.gru(torch.stack(copies, 1).flatten(0, 1))
+        out = out.unflatten(0, (len(FLOW), batch)).permute(1, 2, 0, 3, 4, 5)
+        return torch.stack([FLOW.transport(out[:, t], int(t)) for t in times], 1)
+
+
+def test_verify_sees_what_breaks_in_batches_alone():
+    video = sample_video(FLOW)
+    assert verify(Swapped(), video[:1], FLOW).verdict == "exact"
+    assert verify(Swapped(), None, FLOW).verdict == "broken"
+
+
+def test_verify_sees_what_breaks_on_canvases_that_are_no_squares():
+    def wrapping(video):  # takes columns modulo the number of rows
+        rows, columns = video.shape[-2:]
+        return video[..., torch.arange(columns) % rows]
+
+    assert verify(wrapping, sample_video(FLOW, canvas=(9, 9)), FLOW).verdict == "exact"
+    assert verify(wrapping, None, FLOW).verdict == "broken"
+
+
 @pytest.mark.parametrize("own", [None, 3, nn.Conv2d(1, 1, 1)])
 def test_verify_of_a_model_whose_flow_is_something_else(own):
     model = ConvGRU(1, 4)
@@ -409,6 +499,15 @@ def test_verify_of_values_under_motion_that_interpolates():
 
     assert verify(lambda v: of_each(v[:, 2:]), frames, flow).verdict == "interpolated"
     assert verify(of_all, frames, flow).verdict == "broken"
+
+
+def test_verify_of_values_needs_a_control_of_its_own():
+    """What tells sequences apart may be too slow for values."""
+    flow = Rotation(count=1)
+    video = sample_video(flow).abs()
+    good = FlowEquivariant(ConvGRU(1, 4), flow)
+    assert verify(good, video, flow).verdict == "interpolated"
+    assert verify(lambda v: v[:, -1].sum((2, 3)), video, flow).verdict == "inconclusive"
 
 
 def test_verify_takes_a_larger_video_where_motion_is_fast():

@@ -53,6 +53,19 @@ def writing(out: Path, option: str = "--out") -> Iterator[None]:
         ) from None
 
 
+@contextmanager
+def drawing(out: Path, option: str = "--out") -> Iterator[None]:
+    """As `writing`, of a picture: that its name says of what kind is checked at once, too."""
+    from fernn.experiments.figures._panel import form  # matplotlib takes a while to import
+
+    with writing(out, option):
+        try:
+            form(out)
+        except ValueError as error:
+            raise ValueError(str(error).replace("`out`", f"`{option}`")) from None
+        yield
+
+
 def _try(folder: Path) -> None:
     """Raise where no file can be made in a folder, and leave none there."""
     try:

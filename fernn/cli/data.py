@@ -20,10 +20,12 @@ _SHOWN = ("translating-mnist", "rotating-mnist", "bouncing-mnist")
 @data_app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="mnist or kth.")],
-    out: Annotated[Path, typer.Option(help="Folder to download to.")] = Path("data"),
+    out: Annotated[Path, typer.Option(help="Folder to download to.", file_okay=False)] = Path(
+        "data"
+    ),
 ) -> None:
     """Download a dataset's official files, with checksums where there are any."""
-    with counting(console) as progress:
+    with counting(console) as progress, writing(out):
         folder = data.fetch(name, out, progress)
     say(f"{name} is in {folder}")
 

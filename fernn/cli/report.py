@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fernn.cli._app import app, console, say, writing
+from fernn.cli._app import app, console, drawing, say, writing
 from fernn.experiments import lacking, render, results, runs, tables
 from fernn.experiments.devices import resolved
 from fernn.experiments.progress import counting
@@ -74,7 +74,7 @@ def figure_command(
     found = _results(folder)
     path = figures.usual(number) if out is None else out
     sources = figures.Sources(data, clips, resolved(device))
-    with writing(path):
+    with drawing(path):
         lacks = figures.draw(
             number, found, path, scale=scale, sources=sources, settings=settings or ()
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -12,7 +13,8 @@ from torch import nn
 
 from fernn import models
 from fernn._nearest import nearest
-from fernn.cli._app import app, console, say, writing
+from fernn._report import Report, paint
+from fernn.cli._app import app, console, drawing, say
 from fernn.cli._kept import kept
 from fernn.experiments import pretrained, records, runs, steering, verification
 from fernn.experiments.progress import counting
@@ -24,10 +26,12 @@ Result = TypeVar("Result")
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in TOLERANCES}
 _COLOURS = {"exact": "green", "interpolated": "yellow"}
 _WIDTH = 144  # of the table: a narrower screen wraps it, which beats cutting numbers off
+_PANEL = (5.5, 4.0)  # inches: a row has room for two
 
 
 @app.command("verify")
 def verify_command(
+    context: typer.Context,
     what: Annotated[
         str | None,
         typer.Argument(
@@ -49,6 +53,8 @@ def verify_command(
     Exits with 1 where its recurrence or, under translation on a closed V, its output is not, and of
     a table where a verdict is not the theory's.
     """
+    if what in (None, "pretrained"):
+        _refuse(context, "dtype", "steps", "radius", "plot")
     if what is None:
         raise typer.Exit(1 if print_all(record) else 0)
     if what == "pretrained":
@@ -57,13 +63,24 @@ def verify_command(
         raise typer.BadParameter("--record is for tables: give no model, or `pretrained`.")
     if dtype not in _DTYPES:
         raise typer.BadParameter(f"must be one of {', '.join(_DTYPES)}, got {dtype!r}.")
-    with nullcontext() if plot is None else writing(plot, "--plot"):
+    with nullcontext() if plot is None else drawing(plot, "--plot"):
         raise typer.Exit(0 if _verify(what, dtype, steps, radius, plot) else 1)
 
 
+def _refuse(context: typer.Context, *options: str) -> None:
+    """Raise where an option was given that tables do not take."""
+    for name in options:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            raise typer.BadParameter(
+                f"--{name} is for one model: give a file, a run, or one of "
+                f"{', '.join(models.pretrained())}."
+            )
+
+
 def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -> bool:
-    """Print the reports of one model, and draw the first; return whether both pass, the second
-    where it can: translations on a closed V."""
+    """Print the reports of one model, and draw them; return whether both pass, the second where
+    it can: translations on a closed V."""
     model, recipe = _load(what)
     if isinstance(model, models.CNN3D):
         raise typer.BadParameter(f"{what} holds a {type(model).__name__}, which has no flow.")
@@ -90,7 +107,7 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
     print(f"\nThe whole model, which pools over V, {where}:")
     print(through)
     if plot is not None:
-        report.plot(plot)
+        _draw({"The recurrence inside": report, "The whole model": through}, plot)
         say(f"errors drawn to {plot}")
     if report.verdict not in _COLOURS:
         return False
@@ -100,6 +117,14 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
     if isinstance(closed, Rotation) and through.verdict not in _COLOURS:
         print("\nSo it must be: its decoder is of ordinary convolutions, which do not turn.")
     return True
+
+
+def _draw(reports: dict[str, Report], path: Path) -> None:
+    """Draw reports side by side, under their names."""
+    from fernn.experiments.figures import Panel, compose, save
+
+    panels = [Panel(name, partial(paint, made), size=_PANEL) for name, made in reports.items()]
+    save(compose(panels), path)
 
 
 def print_all(record: Path | None = None) -> int:

@@ -162,10 +162,20 @@ def _numbers(key: str, array: Array) -> Tensor:
     return torch.from_numpy(array)
 
 
+def _check_tensor(key: str, value: object, dtype: torch.dtype, layout: str) -> None:
+    got = type(value).__name__
+    if isinstance(value, Tensor):
+        if value.dtype == dtype and value.ndim == len(layout.split(",")):
+            return
+        got = f"{value.dtype} {list(value.shape)}"
+    raise DataError(f"`{key}` must be a tensor, {dtype} {layout}, got {got}.")
+
+
 def _check(archive: ClipArchive) -> None:
+    _check_tensor("frames", archive.frames, torch.uint8, "[F, H, W]")
+    for key in _NUMBERS:
+        _check_tensor(key, getattr(archive, key), torch.int64, "[N]")
     clips, classes, frames = len(archive.label), len(archive.classes), archive.frames
-    if frames.dtype != torch.uint8 or frames.ndim != 3:
-        raise DataError(f"`frames` must be uint8 [F, H, W], got {frames.dtype} {[*frames.shape]}.")
     if clips < 1 or classes < 1:
         raise DataError(f"`label` and `classes` must not be empty, got {clips} and {classes}.")
     for key in ("label", "subject", "start", "length", "clip", "split"):

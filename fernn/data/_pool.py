@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from fernn import _check
 from fernn.data._digits import load_digits
 from fernn.data._random import Stream, permutation
 
@@ -57,11 +58,11 @@ def _load(root: Path | None, split: str, device: torch.device) -> Pool:
 
 def check_canvas(canvas: tuple[int, int]) -> tuple[int, int]:
     """`canvas`, checked: a pair of whole numbers that hold a digit."""
-    pair = isinstance(canvas, tuple | list) and len(canvas) == 2
-    whole = pair and all(isinstance(n, int) and not isinstance(n, bool) for n in canvas)
-    if not whole or min(canvas) < DIGIT_SIZE:
+    try:
+        rows, columns = (_check.count("canvas", size, least=DIGIT_SIZE) for size in canvas)
+    except (TypeError, ValueError):  # no pair, or not of such numbers
         raise ValueError(
             f"`canvas` must be (rows, columns) of at least {DIGIT_SIZE} each, the size of a digit, "
             f"got {canvas!r}."
-        )
-    return canvas[0], canvas[1]
+        ) from None
+    return rows, columns

@@ -144,6 +144,7 @@ def _motion(velocity: Tensor) -> str:
 
 
 def _video(batch: Batch) -> Tensor:
+    _check.kind("batch", batch, Batch, "dataset.batch(range(8), epoch=0)")
     frames = batch.frames
     if frames.ndim != 5 or frames.shape[2] != 1 or 0 in frames.shape:
         raise ValueError(

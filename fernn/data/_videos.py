@@ -65,7 +65,12 @@ class Videos(Dataset[Batch], ABC):
 
     def batch(self, indices: Sequence[int] | Tensor, epoch: int) -> Batch:
         """The items `indices` of an epoch, in that order, on the dataset's device."""
-        chosen = torch.as_tensor(indices, device="cpu")
+        try:
+            chosen = torch.as_tensor(indices, device="cpu")
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(
+                f"`indices` must be a list of at least one whole number, got {indices!r}."
+            ) from None
         counts = not (chosen.is_floating_point() or chosen.dtype == torch.bool)
         if chosen.ndim != 1 or len(chosen) == 0 or not counts:
             raise ValueError(

@@ -73,7 +73,7 @@ def cases() -> list[Case]:
     closed = Translation(closed=(5, 5))
     quarter = Rotation(velocities=[0, 90, 180, 270], group=SE2(4))
     turn = Rotation(count=2)
-    turn36 = Rotation(count=2, group=SE2(36))  # one channel: there are 36 orientations of it
+    turn36 = Rotation(count=2, group=SE2(36))  # two channels: there are 36 orientations of each
     rest = Translation(radius=0)
 
     def fernn(
@@ -95,10 +95,10 @@ def cases() -> list[Case]:
         return FlowRNN(1, 4, flow=plane, transport=LearnedTransport(plane))
 
     def classifier() -> nn.Module:
-        return Classifier(flow=closed, hidden_channels=4)
+        return Classifier(flow=closed, hidden_channels=16)
 
     def resting() -> nn.Module:
-        return Classifier(hidden_channels=4)
+        return Classifier(hidden_channels=16)
 
     def gru() -> nn.Module:
         return ConvGRU(1, 4)
@@ -141,7 +141,7 @@ def cases() -> list[Case]:
             fernn(quarter, frame="comoving"),
             "exact",
         ),
-        Case("V^R_2, 10°", "FERNN on C_36", turn36, fernn(turn36, channels=1), "interpolated"),
+        Case("V^R_2, 10°", "FERNN on C_36", turn36, fernn(turn36, channels=2), "interpolated"),
         Case("V^R_2, 10°", "FERNN, co-moving", turn, fernn(turn, frame="comoving"), "interpolated"),
         Case("V^R_2, 10°", "ConvGRU, wrapped", turn, wrapped(gru, turn), "interpolated"),
         Case("V^R_2, 10°", "G-RNN", turn, fernn(Rotation(count=0), frame="comoving"), "broken"),
@@ -188,7 +188,7 @@ class FixedHorizon(nn.Module):
 
 def _train(model: nn.Module, video: Tensor) -> None:
     """A few steps of Adam towards outputs of one, enough to leave the initialisation."""
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
     model.train()
     for _ in range(TRAINING_STEPS):
         out = model(video)

@@ -1,7 +1,8 @@
 """A flow: a group and a velocity set V. Everything a motion does, it does through its group."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +31,13 @@ class Flow(ABC):
         if getattr(self, "_frozen", False):
             raise AttributeError(f"{self!r} is a value; make another instead of changing `{name}`.")
         super().__setattr__(name, value)
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.config()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Copied or unpickled by its arguments, which are checked again."""
+        self.__dict__.update(type(self)(**state).__dict__)
 
     @property
     @abstractmethod
@@ -149,6 +157,13 @@ class Flow(ABC):
 
         Shapes: x [B, T, ..., *X], velocity [d] or [B, d].
         """
+        _check.floating("x", x)
+        self.check_canvas(x)
+        if x.ndim < 2 + self.group.dim:
+            raise ValueError(
+                f"`x` must be a sequence, [B, T, ..., *X], for {self!r}, got shape "
+                f"{tuple(x.shape)}. `act` moves one signal."
+            )
         time = torch.arange(x.shape[1], device=x.device) + start
         velocity = self._velocity(velocity)
         velocity = velocity[:, None] if velocity.ndim > 1 else velocity[None, None]
@@ -210,11 +225,7 @@ class Flow(ABC):
         size = len(self._velocities[0])
         if value.ndim == 0 and size == 1:
             value = value[None]
-        if value.ndim == 0 or value.shape[-1] != size:
-            raise ValueError(
-                f"`velocity` must have {size} component{'s' * (size > 1)} for {self!r}, "
-                f"got shape {tuple(value.shape)}."
-            )
+        _check.components("velocity", value, size, self)
         self.check_velocity(value)
         return value
 
@@ -247,6 +258,24 @@ def _broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
 def _round(velocity: Sequence[float]) -> tuple[float, ...]:
     """A velocity as a key that rounding errors do not tell apart."""
     return tuple(round(component, 9) + 0.0 for component in velocity)
+
+
+def plain(value: Any) -> Any:
+    """Lists and numbers of Python where an array or a tensor holds them."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def rows(name: str, velocities: Any) -> list[tuple[float, ...]]:
+    """A list of velocities as tuples of finite numbers; a bare number is a tuple of one."""
+    listed = plain(velocities)
+    if not isinstance(listed, Iterable):
+        raise ValueError(f"`{name}` must be a list, got {velocities!r}. Write [{velocities!r}].")
+    found = [
+        tuple(map(plain, row)) if isinstance(row, Iterable) else (row,)
+        for row in map(plain, listed)
+    ]
+    _check.finite(name, found)
+    return found
 
 
 def distinct(name: str, velocities: Sequence[tuple[float, ...]]) -> None:

@@ -4,12 +4,11 @@ import itertools
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fernn import _check
-from fernn.flows._base import Flow, distinct
+from fernn.flows._base import Flow, distinct, rows
 from fernn.groups import SE2
 
 
@@ -124,13 +123,11 @@ class Rotation(_PlaneFlow):
                     f"got {count} steps of {self._degrees:g}° either way. Stay below 180°."
                 )
         else:
-            listed = np.asarray(velocities, dtype=np.float64)
-            if listed.ndim != 1:
-                raise ValueError(
-                    "`velocities` must be degrees, one number each, got an array of shape "
-                    f"{listed.shape}."
-                )
-            angles = listed.tolist()
+            given = rows("velocities", velocities)
+            for row in given:
+                if len(row) != 1:
+                    raise ValueError(f"`velocities` must be degrees, one number each, got {row}.")
+            angles = [float(degrees) for (degrees,) in given]
         _check.finite("velocities", [angles])
         distinct("velocities", [(a % 360.0,) for a in angles])
         super().__init__(tuple((a,) for a in angles))
@@ -166,15 +163,14 @@ class RigidMotion(_PlaneFlow):
     """
 
     def __init__(self, velocities: Sequence[Sequence[float]], *, group: SE2 | None = None) -> None:
-        rows = [tuple(float(component) for component in v) for v in velocities]
-        for row in rows:
+        table = [tuple(map(float, row)) for row in rows("velocities", velocities)]
+        for row in table:
             if len(row) != 3:
                 raise ValueError(
                     f"`velocities` must be (degrees, rows, columns) triples, got {row}."
                 )
-        _check.finite("velocities", rows)
-        distinct("velocities", rows)
-        for a, b in itertools.combinations(rows, 2):
+        distinct("velocities", table)
+        for a, b in itertools.combinations(table, 2):
             bracket = math.hypot(a[0] * b[1] - b[0] * a[1], a[0] * b[2] - b[0] * a[2])
             if bracket > 1e-9 * math.hypot(*a) * math.hypot(*b):
                 raise ValueError(
@@ -183,7 +179,7 @@ class RigidMotion(_PlaneFlow):
                     "centre of rotation for all, or translations alone."
                 )
         self._group = _plane(group)
-        super().__init__(tuple(rows))
+        super().__init__(tuple(table))
 
     def exp(self, velocity: Tensor, time: Tensor) -> Tensor:
         """The closed form exp(ω, v) = (ω, V(ω)v), with V(ω) = ∫₀¹ R(sω) ds."""

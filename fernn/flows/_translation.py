@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fernn import _check
-from fernn.flows._base import Flow, distinct
+from fernn.flows._base import Flow, distinct, plain, rows
 from fernn.groups import Lattice
 
 
@@ -129,27 +129,26 @@ class Translation(Flow):
 
 def _integers(velocities: Sequence[int | Sequence[int]]) -> tuple[tuple[int, ...], ...]:
     """A list of velocities as integer tuples of one length; a bare number is a 1-D velocity."""
-    rows = [tuple(v) if isinstance(v, Sequence) else (v,) for v in _listed(velocities)]
-    _check.finite("velocities", rows)
-    for row in rows:
-        if len(row) not in (1, 2, 3) or len(row) != len(rows[0]):
+    given = rows("velocities", velocities)
+    for row in given:
+        if len(row) not in (1, 2, 3) or len(row) != len(given[0]):
             raise ValueError(
                 f"`velocities` must all have the same 1, 2 or 3 components, got {row} "
-                f"beside {rows[0]}."
+                f"beside {given[0]}."
             )
         if any(component != int(component) for component in row):
             raise ValueError(
                 f"`velocities` must be whole pixels a frame for an exact translation, got {row}. "
                 "Use RigidMotion for motion that interpolates."
             )
-    whole = tuple(tuple(int(component) for component in row) for row in rows)
+    whole = tuple(tuple(int(component) for component in row) for row in given)
     distinct("velocities", whole)
     return whole
 
 
 def _listed(values: Any) -> list[Any]:
     """A list, also from an array or a tensor, and from a single number."""
-    values = values.tolist() if hasattr(values, "tolist") else values
+    values = plain(values)
     return list(values) if isinstance(values, Iterable) else [values]
 
 

@@ -15,6 +15,7 @@ def convolve(
     x: Tensor, kernel: Tensor, padding: str, bias: Tensor | None = None, *, groups: int = 1
 ) -> Tensor:
     """[x ⋆ W](g) = Σ_y x(y) W(y − g) on a canvas of unchanged size: [N, C, *X] → [N, K, *X]."""
+    _check.choice("padding", padding, PADDINGS)
     halo = kernel.shape[-1] // 2
     conv = _CONV[x.ndim - 2]
     if padding == "zeros" or halo == 0:

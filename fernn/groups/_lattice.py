@@ -35,6 +35,7 @@ class Lattice(Group):
 
     def act(self, x: Tensor, element: Tensor, *, features: bool = False) -> Tensor:
         _check.floating("x", x)
+        _check.components("element", element, self.dim, self)
         lead = element.ndim - 1
         shape = torch.broadcast_shapes(element.shape[:-1], x.shape[:lead])
         x = x.expand(*shape, *x.shape[lead:])
@@ -84,6 +85,8 @@ def _rolled(x: Tensor, shift: Tensor) -> Tensor:
 
 class _Roll(torch.autograd.Function):
     """A roll by `shift`, whose gradient is the roll by −shift: a gather, never a scatter."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(x: Tensor, shift: Tensor) -> Tensor:

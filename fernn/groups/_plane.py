@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,8 @@ class SE2(Group):
     by multiples of 90° on square images are exact to the bit; others interpolate bilinearly.
 
     `orientations` is N. Features are in the regular representation: the group both moves the plane
-    and shifts the orientation axis. With N = 1 convolutions are ordinary ones.
+    and shifts the orientation axis, by the nearest whole step: a flow refuses the other turns, and
+    `turns` tells them here. With N = 1 convolutions are ordinary ones.
 
     >>> SE2().act(torch.eye(2)[None], torch.tensor([[90.0, 0.0, 0.0]]))
     tensor([[[0., 1.],
@@ -33,6 +35,10 @@ class SE2(Group):
     def __post_init__(self) -> None:
         whole = _check.count("orientations", self.orientations, least=1)
         object.__setattr__(self, "orientations", whole)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Copied or unpickled by its arguments, which are checked again."""
+        self.__dict__.update(type(self)(**state).__dict__)
 
     @property
     def dim(self) -> int:
@@ -54,6 +60,7 @@ class SE2(Group):
 
     def act(self, x: Tensor, element: Tensor, *, features: bool = False) -> Tensor:
         _check.floating("x", x)
+        _check.components("element", element, 3, self)
         if features and self.order > 1:
             x = self._permute(x, element)
         height, width = x.shape[-2:]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from fernn import _check
 from fernn.flows import Flow, Translation
 from fernn.models import _fused_clips
+from fernn.models._canvas import check_wraps
 from fernn.nn import FlowPool, FlowRNN, LearnedTransport
 
 TRANSPORTS = ("flow", "learned")
@@ -77,6 +78,8 @@ class Classifier(nn.Module):
         return self.rnn.flow
 
     def forward(self, clip: Tensor) -> Tensor:
+        self.rnn._check_input("clip", clip, sequence=True)
+        check_wraps("clip", clip, self.rnn._layers()[0].input)
         if _fused_clips.fits(self, clip):
             return _fused_clips.classify(self, clip)
         h = self.pool(self.rnn.observe(clip).lab())

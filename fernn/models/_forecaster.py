@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fernn import _check
 from fernn.flows import Flow, Translation
 from fernn.models import _fused, _fused_rotation, _predict
+from fernn.models._canvas import check_wraps
 from fernn.nn import FlowPool, FlowRNN
 
 READOUTS = ("transported", "published")
@@ -19,9 +20,10 @@ class Forecaster(nn.Module):
     horizon → [B, horizon, C, *X].
 
     The `transported` readout carries each slice on by its own flow before pooling, so it predicts
-    the next frame where that frame will be, and is flow equivariant on a closed V. The `published`
-    one pools h as it stands, one step behind its target, and feeds the last observed frame twice.
-    Gradients stop at fed-back predictions.
+    the next frame where that frame will be, and is flow equivariant on a closed V of translations,
+    not of turns, since the decoder does not turn. The `published` one pools h as it stands, one
+    step behind its target, and feeds the last observed frame twice. Gradients stop at fed-back
+    predictions.
 
     `flow=None` is the G-RNN. The decoder g is `decoder_layers` convolutions with ReLU and one more
     to the image. `frame` is the lab frame for translations and the co-moving frame otherwise.
@@ -102,7 +104,8 @@ class Forecaster(nn.Module):
 
     def forward(self, video: Tensor, horizon: int = 10) -> Tensor:
         _check.count("horizon", horizon, least=1)
-        _check.floating("video", video)
+        self.rnn._check_input("video", video, sequence=True)
+        check_wraps("video", video, self.decoder)
         if _fused.fits(self, video):
             return _fused.forecast(self, video, horizon)
         if _fused_rotation.fits(self, video):

@@ -21,6 +21,7 @@ from fernn.groups import SE2
 from fernn.models._classifier import CNN3D, Classifier
 from fernn.models._forecaster import Forecaster
 from fernn.models._sequence import SequenceForecaster
+from fernn.models._wrapped import unwrapped
 
 Model = Forecaster | SequenceForecaster | Classifier | CNN3D
 _MODELS: dict[str, type[Model]] = {
@@ -29,6 +30,10 @@ _MODELS: dict[str, type[Model]] = {
     "Classifier": Classifier,
     "CNN3D": CNN3D,
 }
+_OTHERWISE = (
+    "Write it with safetensors.torch.save_model, and read that with fernn.load(path, into=model)."
+)
+_UNREADABLE = (AttributeError, KeyError, RuntimeError, TypeError, ValueError)
 _FLOWS = ("Translation", "Rotation", "RigidMotion")
 _KEY = "fernn"
 _MOST = 2**16
@@ -40,26 +45,30 @@ _MOST_MIXED = 2**12
 
 def save(model: Model, path: str | Path) -> None:
     """Write a model's weights and configuration to one safetensors file, all or nothing."""
-    if type(model).__name__ not in _MODELS:
+    if type(model) is not _MODELS.get(type(model).__name__):
         raise TypeError(
-            f"`model` must be one of {', '.join(_MODELS)}, got {type(model).__name__}. "
-            "For other modules use safetensors.torch.save_model."
+            f"`model` must be one of {', '.join(_MODELS)}, got {type(model).__name__}."
+            + (
+                unwrapped("model", model, tuple(_MODELS.values()))
+                or " For other modules use safetensors.torch.save_model."
+            )
         )
     own = model.config.get("sequence")
     if isinstance(own, nn.Module):
         raise TypeError(
             "`model` must be made of the library's parts, which a file can name, got one around "
-            f"a {type(own).__name__}. Write it with safetensors.torch.save_model, and read that "
-            "with `load(path, into=…)`."
+            f"a {type(own).__name__}. {_OTHERWISE}"
         )
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"`path` must be in a folder that exists, got {str(path)!r}.")
-    _check_mixed(model.config)
-    about = {"model": type(model).__name__, "config": _encode(model.config)}
-    tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
+    if path.is_dir():
+        raise IsADirectoryError(f"`path` must be a file, got the folder {str(path)!r}.")
+    tensors = {name: value.detach() for name, value in model.state_dict().items()}
+    metadata = _described(model, tensors)
+    contiguous = {name: value.contiguous() for name, value in tensors.items()}
     with written_whole(path) as part:
-        part.write_bytes(serialise(tensors, metadata={_KEY: json.dumps(about)}))
+        part.write_bytes(serialise(contiguous, metadata=metadata))
 
 
 def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
@@ -78,7 +87,14 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"`path` must be a file that fernn.save wrote, got {str(path)!r}.")
+        from fernn.models._pretrained import pretrained  # which needs `load`
+
+        name = path.as_posix()
+        hint = f" Its weights come with the package: fernn.load_pretrained({name!r})."
+        raise FileNotFoundError(
+            f"`path` must be a file that fernn.save wrote, got {str(path)!r}."
+            + hint * (name in pretrained())
+        )
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -89,7 +105,7 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
         ) from None
     if into is not None:
         _check.kind("into", into, nn.Module, "Forecaster(flow=Translation(radius=2))")
-    model = _build(metadata, len(tensors), path) if into is None else into
+    model = _made(metadata, len(tensors), path) if into is None else into
     _match(model, tensors, metadata, path)
     if into is not None:
         _compare(into, metadata, path)
@@ -98,17 +114,39 @@ def load(path: str | Path, *, into: nn.Module | None = None) -> nn.Module:
     return model
 
 
-def _build(metadata: dict[str, str], tensors: int, path: Path) -> nn.Module:
-    """The model that a file says it holds, without memory: what it says is not checked yet."""
+def _described(model: Model, tensors: dict[str, Tensor]) -> dict[str, str]:
+    """The metadata of a file with these tensors, of which `load` makes the model again."""
     try:
-        about = json.loads(metadata[_KEY])
-        made = _MODELS[about["model"]]
-        config: dict[str, Any] = {name: _decode(value) for name, value in about["config"].items()}
-        _believed(config.get("decoder_layers"), most=tensors, what="`decoder_layers`")
-        _check_mixed(config)
-        with torch.device("meta"):
-            return made(**config)
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        about = {"model": type(model).__name__, "config": _encode(model.config)}
+        metadata = {_KEY: json.dumps(about)}
+        lines = _differences(
+            _build(metadata, len(tensors)), tensors, made="its config", held="the model"
+        )
+    except _UNREADABLE as error:
+        lines = [f"{type(error).__name__}: {error}"]
+    if lines:
+        raise ValueError(
+            "`model` must be what its `config` makes, for a file says no more, got a "
+            f"{type(model).__name__} that differs:\n  " + "\n  ".join(lines) + f"\n{_OTHERWISE}"
+        )
+    return metadata
+
+
+def _build(metadata: dict[str, str], tensors: int) -> nn.Module:
+    """The model that a file says it holds, without memory: what it says is not checked yet."""
+    about = json.loads(metadata[_KEY])
+    made = _MODELS[about["model"]]
+    config: dict[str, Any] = {name: _decode(value) for name, value in about["config"].items()}
+    _believed(config.get("decoder_layers"), most=tensors, what="`decoder_layers`")
+    _check_mixed(config)
+    with torch.device("meta"):
+        return made(**config)
+
+
+def _made(metadata: dict[str, str], tensors: int, path: Path) -> nn.Module:
+    try:
+        return _build(metadata, tensors)
+    except _UNREADABLE as error:
         raise ValueError(
             f"`path` must hold a model's configuration, got {str(path)!r} without a readable one "
             f"({type(error).__name__}: {error}). Build the model yourself and pass it as "
@@ -116,24 +154,33 @@ def _build(metadata: dict[str, str], tensors: int, path: Path) -> nn.Module:
         ) from None
 
 
-def _match(
-    model: nn.Module, found: dict[str, Tensor], metadata: dict[str, str], path: Path
-) -> None:
-    """Raise with every difference of name and shape, not only the first."""
+def _differences(
+    model: nn.Module, found: dict[str, Tensor], *, made: str = "the model", held: str = "the file"
+) -> list[str]:
+    """Every difference of name and shape, not only the first, between what was made and is held."""
     have = model.state_dict()
-    lines = [f"{name}: missing in the file" for name in have.keys() - found.keys()]
-    lines += [f"{name}: not in the model" for name in found.keys() - have.keys()]
+    lines = [f"{name}: missing in {held}" for name in have.keys() - found.keys()]
+    lines += [f"{name}: not in {made}" for name in found.keys() - have.keys()]
     lines += [
-        f"{name}: {tuple(found[name].shape)} in the file, {tuple(have[name].shape)} in the model"
+        f"{name}: {tuple(found[name].shape)} in {held}, {tuple(have[name].shape)} in {made}"
         for name in have.keys() & found.keys()
         if have[name].shape != found[name].shape
     ]
+    return sorted(lines)
+
+
+def _match(
+    model: nn.Module, found: dict[str, Tensor], metadata: dict[str, str], path: Path
+) -> None:
+    lines = _differences(model, found)
+    if lines and (hint := unwrapped("into", model, tuple(_MODELS.values()))):
+        raise TypeError(f"`into` must be the model itself, got a {type(model).__name__}.{hint}")
     if lines and f'"model": "{type(model).__name__}"' not in metadata.get(_KEY, ""):
         lines.insert(0, f"(the model is a {type(model).__name__}, the file was written by another)")
     if lines:
         raise ValueError(
             f"`path` must hold weights of the model's shape, got {str(path)!r}, which differs:\n  "
-            + "\n  ".join(sorted(lines))
+            + "\n  ".join(lines)
         )
 
 
@@ -180,7 +227,7 @@ def _decode(value: Any) -> Any:
     if name == "SE2":
         return SE2(_decode(arguments))
     if name not in _FLOWS:
-        raise ValueError(name)
+        raise ValueError(f"a flow must be one of {', '.join(_FLOWS)}, got {name}")
     decoded = {key: _decode(item) for key, item in arguments.items()}
     _believed(_velocities(**decoded))
     return getattr(fernn.flows, name)(**decoded)

@@ -13,9 +13,10 @@ from fernn.nn import CausalAttention, Cell, ConvGRU, FlowEquivariant, FlowPool, 
 from fernn.ops import flow_pool
 from fernn.ops._backend import obstacle
 
+HEADS = 4
 SEQUENCES: dict[str, Callable[[int, int], Cell]] = {
     "convgru": ConvGRU,
-    "attention": partial(CausalAttention, heads=4, recency=True),
+    "attention": partial(CausalAttention, heads=HEADS, recency=True),
 }
 
 
@@ -53,7 +54,18 @@ class SequenceForecaster(nn.Module):
             raise ValueError(f"`flow` must be a Translation of images, got {flow!r}.")
         _ = flow.zero  # a scene at rest must have its frame
         _check.count("decoder_layers", decoder_layers, least=0)
+        self.in_channels = _check.count("in_channels", in_channels, least=1)
         _check.count("hidden_channels", hidden_channels, least=1)
+        if sequence == "attention" and hidden_channels % HEADS:
+            raise ValueError(
+                f'`hidden_channels` must be a multiple of {HEADS}, the heads of "attention", '
+                f"got {hidden_channels}."
+            )
+        takes = sequence.in_channels if isinstance(sequence, Cell) else None
+        if takes not in (None, in_channels):
+            raise ValueError(
+                f"`in_channels` must be what `sequence` takes, {takes}, got {in_channels}."
+            )
         self.config: dict[str, object] = {
             "sequence": sequence,
             "flow": flow,
@@ -78,7 +90,9 @@ class SequenceForecaster(nn.Module):
 
     def forward(self, video: Tensor, horizon: int = 10) -> Tensor:
         _check.count("horizon", horizon, least=1)
-        _check.signal("video", video, rank=5, layout="[B, T, C, H, W]")
+        layout = "[B, T, C, H, W]"
+        _check.signal("video", video, rank=5, layout=layout, channels=self.in_channels)
+        self.sequence._check_place("video", video)
         state = None
         for frame in video.unbind(1):
             state = self.sequence.step(frame, state)

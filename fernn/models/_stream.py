@@ -8,10 +8,18 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fernn import _check
 from fernn._capture import capture
+from fernn.models._canvas import check_wraps
 from fernn.models._forecaster import Forecaster
 from fernn.models._streamed import Fused, Plain, Streamed, program, recurrence
+from fernn.models._wrapped import unwrapped
 from fernn.nn import FlowRNN, State
+
+_BY_ITSELF = (
+    " FlowEquivariant around a Cell streams by itself: state = model.step(frame, state); "
+    "inside a SequenceForecaster, state = model.sequence.step(frame, state)."
+)
 
 
 class Stream:
@@ -33,13 +41,23 @@ class Stream:
     >>> answers = [stream(frame) for frame in video.unbind(1)]
     >>> torch.allclose(answers[-1], model(video, horizon=1)[:, 0])
     True
+
+    Several frames ahead it feeds its answers back (the transported readout); the state that was
+    kept takes it back to the video:
+
+    >>> kept, ahead = stream.state, answers[-1:]
+    >>> for _ in range(2):
+    ...     ahead.append(stream(ahead[-1]))
+    >>> stream.state = kept
+    >>> torch.allclose(torch.stack(ahead, 1), model(video, horizon=3), atol=1e-6)
+    True
     """
 
     def __init__(self, model: Streamed) -> None:
         if not isinstance(model, Forecaster | FlowRNN):
             raise TypeError(
-                f"`model` must be a Forecaster or a FlowRNN, got {type(model).__name__}. "
-                "FlowEquivariant around a Cell streams by itself: state = model.step(frame, state)."
+                f"`model` must be a Forecaster or a FlowRNN, got {type(model).__name__}."
+                + (unwrapped("model", model, (Forecaster, FlowRNN)) or _BY_ITSELF)
             )
         self.model = model
         self._program: Plain | Fused | None = None
@@ -48,6 +66,7 @@ class Stream:
         self._turn = 0
 
     def __call__(self, frame: Tensor) -> Tensor:
+        _check.floating("frame", frame)
         with torch.no_grad():
             made = self._program or self._begin(frame)
             held = made.frame
@@ -81,6 +100,8 @@ class Stream:
 
     def _begin(self, frame: Tensor) -> Plain | Fused:
         recurrence(self.model)._check_input("frame", frame, sequence=False)
+        if isinstance(self.model, Forecaster):
+            check_wraps("frame", frame, self.model.decoder)
         if any(isinstance(m, _BatchNorm) and m.training for m in self.model.modules()):
             raise ValueError(
                 "`model` must be in eval mode, got one whose batch-norm trains: it would take its "

@@ -4,7 +4,6 @@
 Both read `frame`, advance the state they hold and return what the stream answers.
 """
 
-from dataclasses import replace
 from typing import cast
 
 import torch
@@ -167,9 +166,7 @@ def fits(model: Streamed, frame: Tensor) -> bool:
 def _checked(rnn: FlowRNN, state: State, frame: Tensor) -> State:
     """A state that fits the recurrence and its frames, wherever it was kept."""
     if isinstance(state, State):
-        like = next(rnn.parameters())
-        tensors = tuple(h.to(like) for h in state.tensors)
-        state = replace(state, tensors=tensors, time=state.time.to(like.device))
+        state = state.to(next(rnn.parameters()))
     rnn._check_state(state, frame[:, None])
     return state
 

@@ -18,10 +18,12 @@ class Cell(nn.Module, ABC):
     """A recurrence that streams: a state, which is a tuple of tensors, and a step.
 
     The last tensor of the state is the output. Shapes: frame [B, C, *X] with `dim` axes X, every
-    state tensor [B, …], the last [B, K, *X]; video [B, T, C, *X] → [B, T, K, *X].
+    state tensor [B, …], the last [B, K, *X]; video [B, T, C, *X] → [B, T, K, *X]. Where
+    `in_channels` is set, C must be that.
     """
 
     dim: int = 2
+    in_channels: int | None = None
 
     @abstractmethod
     def init_state(self, frame: Tensor) -> States:
@@ -32,7 +34,7 @@ class Cell(nn.Module, ABC):
         """The state after one more frame."""
 
     def forward(self, video: Tensor) -> Tensor:
-        _check_video(video, self.dim)
+        _check_video(video, self.dim, self.in_channels)
         outputs = []
         state = self.begin(video[:, 0])
         for frame in video.unbind(1):
@@ -43,10 +45,13 @@ class Cell(nn.Module, ABC):
     def begin(self, frame: Tensor) -> States:
         """What `init_state` returns for `frame`, unless it is no tuple of tensors."""
         state = self.init_state(frame)
-        if not isinstance(state, tuple) or not all(isinstance(part, Tensor) for part in state):
+        parts = state if isinstance(state, tuple) else (state,)
+        if parts is not state or not all(isinstance(part, Tensor) for part in parts):
             raise TypeError(
-                f"`init_state` of {type(self).__name__} must return a tuple of tensors, "
-                f"got {type(state).__name__}. One tensor alone is written (tensor,)."
+                f"`init_state` of {type(self).__name__} must return a tuple of tensors, got "
+                f"{'a tuple of ' if parts is state else ''}"
+                f"{', '.join(type(part).__name__ for part in parts)}. "
+                "One tensor alone is written (tensor,)."
             )
         return state
 
@@ -77,8 +82,9 @@ class ConvGRU(Cell):
         self, in_channels: int, hidden_channels: int, *, kernel_size: int = 3, dim: int = 2
     ) -> None:
         super().__init__()
-        both, group = in_channels + hidden_channels, Lattice(dim)
-        self.hidden_channels, self.dim = hidden_channels, dim
+        self.in_channels = _check.count("in_channels", in_channels, least=1)
+        self.hidden_channels = _check.count("hidden_channels", hidden_channels, least=1)
+        both, group, self.dim = in_channels + hidden_channels, Lattice(dim), dim
         self.gates = GroupConv(group, both, 2 * hidden_channels, kernel_size)
         self.candidate = GroupConv(group, both, hidden_channels, kernel_size)
 
@@ -87,7 +93,7 @@ class ConvGRU(Cell):
 
     def step(self, frame: Tensor, state: States) -> States:
         (h,) = state
-        _check_frame(frame, state, self.gates.in_channels - self.hidden_channels, self.dim)
+        _check_frame(frame, state, self.in_channels, self.dim)
         if gru.obstacle(frame, self.candidate.kernel()) is None:
             return (gru.gru_step(frame, h, self.gates.kernel(), self.candidate.kernel()),)
         return self._plain(frame, h)
@@ -122,11 +128,12 @@ class CausalConv(nn.Module):
         dim: int = 2,
     ) -> None:
         super().__init__()
-        self.length = _check.count("length", length, least=1)
+        self.in_channels = _check.count("in_channels", in_channels, least=1)
+        self.length, self.dim = _check.count("length", length, least=1), dim
         self.conv = GroupConv(Lattice(dim), in_channels * length, out_channels, kernel_size)
 
     def forward(self, video: Tensor) -> Tensor:
-        _check_video(video, self.conv.group.dim)
+        _check_video(video, self.dim, self.in_channels)
         steps = video.shape[1]
         past = torch.cat([torch.zeros_like(video[:, :1])] * (self.length - 1) + [video], 1)
         window = torch.cat([past[:, s : s + steps] for s in range(self.length)], 2)
@@ -155,6 +162,8 @@ class CausalAttention(Cell):
         dim: int = 2,
     ) -> None:
         super().__init__()
+        self.in_channels = _check.count("in_channels", in_channels, least=1)
+        _check.count("out_channels", out_channels, least=1)
         self.heads = _check.count("heads", heads, least=1)
         if out_channels % heads:
             raise ValueError(
@@ -171,7 +180,7 @@ class CausalAttention(Cell):
 
     def step(self, frame: Tensor, state: States) -> States:
         frames, keys, values, _ = state
-        _check_frame(frame, state, self.qkv.in_channels, self.dim)
+        _check_frame(frame, state, self.in_channels, self.dim)
         frames, kernel = torch.cat([frames, frame[:, None]], 1), self.qkv.kernel()
         if attention.obstacle(frames, kernel, self.heads) is None:
             seen = attention.pixel_attention(frames, kernel, self.heads, self.recency)
@@ -185,7 +194,7 @@ class CausalAttention(Cell):
         return frames, keys, values, self._attend(*parts)[:, 0].flatten(1, 2)
 
     def forward(self, video: Tensor) -> Tensor:
-        _check_video(video, self.dim)
+        _check_video(video, self.dim, self.in_channels)
         qkv = self.qkv(video.flatten(0, 1)).unflatten(0, video.shape[:2])
         return self._attend(*(self._headed(t) for t in qkv.chunk(3, 2))).flatten(2, 3)
 
@@ -217,11 +226,12 @@ class CausalAttention(Cell):
         return table.reshape(now + 1, self.heads, *[1] * self.dim)
 
 
-def _check_video(video: Tensor, dim: int) -> None:
-    _check.signal("video", video, rank=3 + dim, layout=_layout("B, T, C", dim))
+def _check_video(video: Tensor, dim: int, channels: int | None) -> None:
+    layout = _layout("B, T, C", dim)
+    _check.signal("video", video, rank=3 + dim, layout=layout, channels=channels)
 
 
-def _check_frame(frame: Tensor, state: States, channels: int, dim: int) -> None:
+def _check_frame(frame: Tensor, state: States, channels: int | None, dim: int) -> None:
     """Raise unless a frame fits cell and state: a kernel would read past what it is given."""
     _check.signal("frame", frame, rank=2 + dim, layout=_layout("B, C", dim), channels=channels)
     wanted, held = ((x.shape[0], *x.shape[2:]) for x in (frame, state[-1]))

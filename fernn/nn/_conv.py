@@ -52,9 +52,13 @@ class FlowConv(nn.Module):
         self.weight = nn.Parameter(
             torch.empty(out_channels, in_channels, differences, *(kernel_size,) * flow.group.dim)
         )
-        reach = int((pairs >= 0).sum(1).max())
-        bound = (in_channels * reach * kernel_size**flow.group.dim) ** -0.5
-        nn.init.uniform_(self.weight, -bound, bound)
+        self._reach = int((pairs >= 0).sum(1).max())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Uniform in ±1/√fan-in, counted at a velocity with the most neighbours."""
+        fan_in = self.weight[0, :, 0].numel() * self._reach
+        nn.init.uniform_(self.weight, -(fan_in**-0.5), fan_in**-0.5)
 
     def kernel(self) -> Tensor:
         """The dense kernel of the cheaper of two plans, expanded once for a whole sequence.

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from fernn import _check
 from fernn.flows import Flow
-from fernn.nn._causal import Cell
+from fernn.nn._causal import CausalConv, Cell
 from fernn.nn._state import State
 
 
@@ -14,7 +14,8 @@ class FlowEquivariant(nn.Module):
 
     The module must map [B, T, C, *X] to [B, T, K, *X], its output t of the time of frame t; of a
     tuple the first part counts. Where it is causal so is the wrapper, and a `Cell` also streams,
-    one frame at a time.
+    one frame at a time. With batch-norm, whose statistics in training are of all frames together,
+    the theorem is about eval mode.
 
     Shapes: video [B, T, C, *X] → [B, T, V, K, *X], lab coordinates.
 
@@ -36,11 +37,16 @@ class FlowEquivariant(nn.Module):
                 "it, or use fernn.models.SequenceForecaster."
             )
         _check.kind("flow", flow, Flow, "Translation(radius=2)")
+        # Other modules often call their width `dim`.
+        if isinstance(module, Cell | CausalConv) and module.dim != flow.group.dim:
+            raise ValueError(
+                f"`flow` must have the dimension of its {type(module).__name__}, {module.dim}, "
+                f"got {flow!r} of dimension {flow.group.dim}."
+            )
         self.module, self.flow = module, flow
 
     def forward(self, video: Tensor) -> Tensor:
-        _check.signal("video", video, rank=3 + self.flow.group.dim, layout="[B, T, C, *X]")
-        self._check_place("video", video)
+        self._check_input("video", video, "[B, T, C, *X]")
         batch, steps = video.shape[:2]
         time = torch.arange(steps, device=video.device)
         copies = self.flow.transport(video[:, :, None], -time, features=False)
@@ -64,8 +70,7 @@ class FlowEquivariant(nn.Module):
                 "`step` needs a Cell, which has `init_state` and `step`; "
                 f"{type(self.module).__name__} sees whole sequences only. Call the wrapper instead."
             )
-        _check.signal("frame", frame, rank=2 + self.flow.group.dim, layout="[B, C, *X]")
-        self._check_place("frame", frame)
+        self._check_input("frame", frame, "[B, C, *X]")
         if state is not None:
             _check.kind("state", state, State, "what `step` returned before")
         if state is not None and state.flow != self.flow:
@@ -74,6 +79,13 @@ class FlowEquivariant(nn.Module):
             raise ValueError(
                 f"`state` must come from a FlowEquivariant, whose frame is comoving, got {state!r}."
             )
+        if state is not None:
+            h, x = state.tensors[-1].shape, frame.shape
+            if (h[0], *h[3:]) != (x[0], *x[2:]):
+                raise ValueError(
+                    f"`state` must have the batch and canvas of the frame, {tuple(x)}, "
+                    f"got one that ends in {tuple(h)}."
+                )
         if state is None:
             time = torch.zeros((), dtype=torch.long, device=frame.device)
             many = frame[:, None].expand(-1, len(self.flow), *frame.shape[1:])
@@ -84,6 +96,13 @@ class FlowEquivariant(nn.Module):
         tensors = self.module.checked(self.module.step(copies, tensors), copies)
         lifted = tuple(t.reshape(frame.shape[0], len(self.flow), *t.shape[1:]) for t in tensors)
         return State(lifted, time + 1, "comoving", self.flow, features=False)
+
+    def _check_input(self, name: str, x: Tensor, layout: str) -> None:
+        rank = layout.count(",") + self.flow.group.dim
+        module = self.module
+        channels = module.in_channels if isinstance(module, Cell | CausalConv) else None
+        _check.signal(name, x, rank=rank, layout=layout, channels=channels)
+        self._check_place(name, x)
 
     def _check_place(self, name: str, x: Tensor) -> None:
         parameter = next(self.module.parameters(), None)

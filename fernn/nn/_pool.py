@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fernn import _check
+from fernn.groups import Lattice
 
 REDUCTIONS = ("max", "mean", "sum")
 
@@ -20,7 +21,7 @@ class FlowPool(nn.Module):
     def __init__(self, reduction: str = "max", *, dim: int = 2) -> None:
         super().__init__()
         _check.choice("reduction", reduction, REDUCTIONS)
-        self.reduction, self.dim = reduction, dim
+        self.reduction, self.dim = reduction, Lattice(dim).dim
 
     def forward(self, h: Tensor) -> Tensor:
         _check.floating("h", h)

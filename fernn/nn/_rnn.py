@@ -75,7 +75,8 @@ class FlowRNN(nn.Module):
     ) -> None:
         super().__init__()
         _check.kind("flow", flow, Flow, "Translation(radius=2)")
-        widths = [*hidden_channels] if isinstance(hidden_channels, Sequence) else [hidden_channels]
+        given = getattr(hidden_channels, "tolist", lambda: hidden_channels)()  # an array, a tensor
+        widths = [*given] if isinstance(given, Sequence) else [given]
         cyclic = isinstance(flow, Translation)
         padding = ("circular" if cyclic else "zeros") if padding is None else padding
         _check.choice("frame", frame, FRAMES)
@@ -84,7 +85,8 @@ class FlowRNN(nn.Module):
         _check.count("in_channels", in_channels, least=1)
         if not widths:
             raise ValueError("`hidden_channels` must name at least one layer, got none.")
-        if isinstance(activation, type) or not (callable(activation) or activation in ACTIVATIONS):
+        named = isinstance(activation, str) and activation in ACTIVATIONS
+        if isinstance(activation, type) or not (callable(activation) or named):
             raise ValueError(
                 f"`activation` must be one of {', '.join(map(repr, ACTIVATIONS))} or a pointwise "
                 f"function such as torch.nn.GELU(), got {activation!r}."
@@ -98,6 +100,11 @@ class FlowRNN(nn.Module):
             raise ValueError(
                 f'`frame` must be "lab" with `{option}`, got "comoving": it acts between frames '
                 "that move apart, so it is local in lab coordinates alone."
+            )
+        if isinstance(transport, LearnedTransport) and transport.flow != flow:
+            raise ValueError(
+                f"`transport` must be of the recurrence's flow, {flow!r}, got one of "
+                f"{transport.flow!r}."
             )
         self.flow, self.frame, self.in_channels = flow, frame, in_channels
         self.activation, self.backend, self.transport = activation, backend, transport

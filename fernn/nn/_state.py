@@ -1,6 +1,7 @@
 """What a recurrence remembers between frames."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -30,6 +31,19 @@ class State:
         time = "?" if self.time.is_meta else int(self.time)
         about = f"time={time}, frame={self.frame!r}, flow={self.flow!r}"
         return f"State({about}, tensors: {shapes})"
+
+    def detach(self) -> "State":
+        """The same state, cut off from the graph that made it."""
+        return replace(self, tensors=tuple(tensor.detach() for tensor in self.tensors))
+
+    def to(self, *args: Any, **kwargs: Any) -> "State":
+        """The same state on another device or in another precision, where it is not of integers."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            made = tensor.to(*args, **kwargs)
+            return made if tensor.is_floating_point() else tensor.to(made.device)
+
+        return replace(self, tensors=tuple(map(moved, self.tensors)), time=moved(self.time))
 
     def lab(self, ahead: int = 0) -> Tensor:
         """The output h_t(ν) in lab coordinates; `ahead` carries it on by its flow: ψ_ahead·h_t."""

@@ -185,19 +185,39 @@ def test_load_refuses(changes: dict, message: str, tmp_path: Path) -> None:
         ClipArchive.load(path)
 
 
-def test_construction_is_checked_too() -> None:
-    with pytest.raises(DataError, match=r"`frames` must be uint8 \[F, H, W\], got torch.float32"):
-        ClipArchive(
-            name="x",
-            classes=("a",),
-            frames=torch.zeros(1, 2, 2),
-            length=torch.tensor([1]),
-            label=torch.tensor([0]),
-            subject=torch.tensor([0]),
-            start=torch.tensor([0]),
-            clip=("c",),
-            split=("train",),
-        )
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"frames": torch.zeros(1, 2, 2)},
+            r"torch.uint8 \[F, H, W\], got torch.float32 \[1, 2, 2\]",
+        ),
+        ({"frames": np.zeros((1, 2, 2), np.uint8)}, r"torch.uint8 \[F, H, W\], got ndarray"),
+        (
+            {"label": torch.tensor([0], dtype=torch.int32)},
+            r"torch.int64 \[N\], got torch.int32 \[1\]",
+        ),
+        ({"label": torch.tensor([0.0])}, r"torch.int64 \[N\], got torch.float32 \[1\]"),
+        ({"label": [0]}, r"torch.int64 \[N\], got list"),
+        ({"subject": torch.tensor([[0]])}, r"torch.int64 \[N\], got torch.int64 \[1, 1\]"),
+        ({"start": None}, r"torch.int64 \[N\], got NoneType"),
+        ({"length": torch.tensor([1.0])}, r"torch.int64 \[N\], got torch.float32 \[1\]"),
+        ({"length": 1}, r"torch.int64 \[N\], got int"),
+    ],
+)
+def test_construction_is_checked_too(changes: dict, message: str) -> None:
+    (key,) = changes
+    right = {key: torch.tensor([1]) for key in ("length", "subject", "start")} | {
+        "name": "x",
+        "classes": ("a",),
+        "frames": torch.zeros(1, 2, 2, dtype=torch.uint8),
+        "label": torch.tensor([0]),
+        "clip": ("c",),
+        "split": ("train",),
+    }
+    assert len(ClipArchive(**right)) == 1
+    with pytest.raises(DataError, match=rf"`{key}` must be a tensor, {message}\."):
+        ClipArchive(**right | changes)
 
 
 def test_load_absent_or_folder(tmp_path: Path) -> None:

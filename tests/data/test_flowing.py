@@ -257,6 +257,8 @@ def test_same_on_the_gpu():
         ({"canvas": (28, 27)}, r"`canvas` must be \(rows, columns\) of at least 28 .* \(28, 27\)"),
         ({"canvas": (28,)}, r"`canvas` must be .* got \(28,\)"),
         ({"canvas": (28.0, 28)}, r"`canvas` must be .* got \(28.0, 28\)"),
+        ({"canvas": (28, 28, 28)}, r"`canvas` must be .* got \(28, 28, 28\)"),
+        ({"canvas": (True, 28)}, r"`canvas` must be .* got \(True, 28\)"),
         ({"canvas": 28}, "`canvas` must be .* got 28"),
         (
             {"flow": RigidMotion([(0, 0, 0)])},
@@ -270,6 +272,12 @@ def test_same_on_the_gpu():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         FlowingMNIST(**({"flow": V2, "split": "test"} | arguments))
+
+
+def test_canvas_of_numpy_integers():
+    data = FlowingMNIST(V2, "val", canvas=(np.int64(28), np.int64(30)))
+    assert [type(size) for size in data.canvas] == [int, int]
+    assert "canvas=(28, 30)" in repr(data)
 
 
 def test_empty_v():

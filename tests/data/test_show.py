@@ -96,6 +96,8 @@ def test_bad_arguments(show, batch, tmp_path):
     one = Batch(*(tensor[0] for tensor in batch))
     with pytest.raises(ValueError, match=r"`batch` must have frames \[B, T, 1, H, W\], got shape"):
         show(one, tmp_path / "x")
+    with pytest.raises(TypeError, match=r"`batch` must be a Batch, got a tensor of shape \(3, 6, "):
+        show(batch.frames, tmp_path / "x")
     with pytest.raises(DataError, match="cannot be written"):
         show(batch, tmp_path / "absent" / "x")
     assert list(tmp_path.iterdir()) == []

@@ -108,7 +108,10 @@ def test_index_out_of_range(small, indices, message):
         small[indices[-1]]
 
 
-@pytest.mark.parametrize("indices", [[], [[1]], [0.5], torch.tensor(3), [False, True]])
+@pytest.mark.parametrize(
+    "indices",
+    [[], [[1]], [0.5], torch.tensor(3), [False, True], slice(0, 3), None, "ab", [[0], [1, 2]]],
+)
 def test_bad_indices(small, indices):
     with pytest.raises(ValueError, match="`indices` must be a list of at least one whole number"):
         small.batch(indices, 0)

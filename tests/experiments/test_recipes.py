@@ -303,6 +303,8 @@ def test_learning_rate_rises_then_falls() -> None:
     assert rates[0] == pytest.approx(1e-5)
     assert rates.index(max(rates)) == 99
     assert rates[200:] == [Training(1, 8, 1e-3, "cosine").rate(s, 1000) for s in range(200, 1000)]
+    assert rates[750] == pytest.approx(1e-3 * (1 - 0.5**0.5) / 2)
+    assert 0 < rates[-1] < 1e-8
     assert Training(1, 8, 1e-3, warmup=0.1).rate(500, 1000) == 1e-3
 
 

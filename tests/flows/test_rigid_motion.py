@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -138,6 +139,13 @@ def test_rigid_motion_is_a_value_whose_repr_evaluates_back(flow):
     assert flow != RigidMotion([(0, 0, 0)])
 
 
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_rigid_motion_accepts_arrays_and_tensors(make):
+    table = [(0, 0, 0), (0, 0.5, 0)]
+    assert RigidMotion([make(row) for row in table]) == RigidMotion(table)
+    assert RigidMotion(make(table)) == RigidMotion(table)
+
+
 def test_rigid_motion_accepts_turns_about_one_centre():
     flow = RigidMotion([(10 * k, 0.3 * k, -0.7 * k) for k in (-2, -1, 0, 1, 2)])
     assert len(flow) == 5
@@ -151,8 +159,12 @@ def test_rigid_motion_accepts_turns_about_one_centre():
         ([(0, 0, 0), (10, 0, 0), (0, 1, 0)], "must commute pairwise, got .*10.* and .*1.*bracket"),
         ([(10, 0, 0), (10, 1, 0)], "must commute pairwise"),
         ([(0, 0)], "must be \\(degrees, rows, columns\\) triples, got \\(0.0, 0.0\\)"),
-        ([(0, 0, math.nan)], "`velocities` must be finite, got"),
-        ([(0, 0, math.inf)], "`velocities` must be finite, got"),
+        ([(0, 0, math.nan)], "`velocities` must be finite and real"),
+        ([(0, 0, math.inf)], "`velocities` must be finite and real"),
+        ([0, 0, 0], "must be \\(degrees, rows, columns\\) triples, got \\(0.0,\\)"),
+        ([(0, None, 0)], "`velocities` must be finite and real, got \\(0, None, 0\\)"),
+        (["abc"], "`velocities` must be finite and real, got \\('a', 'b', 'c'\\)"),
+        (None, "`velocities` must be a list, got None"),
         ([(0, 1, 0), (0, 1, 0)], "must be distinct, got \\(0.0, 1.0, 0.0\\) twice"),
         ([], "`velocities` must not be empty"),
     ],

@@ -1,5 +1,6 @@
 """Rotation: its set of velocities, differences modulo 360°, and the flow as a value."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,6 +29,14 @@ QUARTERS = Rotation(velocities=[0, 90, 180, 270])
 def test_rotation_relative_counts_modulo_360(flow, shift, index):
     assert flow.relative(shift).tolist() == index
     assert flow.relative(torch.tensor([shift])).tolist() == index
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_rotation_accepts_arrays_and_tensors(make):
+    turns = Rotation(velocities=[0, 90])
+    assert Rotation(velocities=make([0, 90])) == turns
+    assert Rotation(velocities=[make(0), make(90)]) == turns
+    assert Rotation(velocities=make([[0], [90]])) == turns
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

@@ -26,6 +26,16 @@ def test_translation_velocities_are_a_lattice_a_list_or_the_torus():
     assert Translation(radius=2).group == Lattice(2)
 
 
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_translation_accepts_arrays_and_tensors(make):
+    table = [(0, 0), (0, 1)]
+    assert Translation(velocities=[make(row) for row in table]) == Translation(velocities=table)
+    assert Translation(velocities=make(table)) == Translation(velocities=table)
+    assert Translation(velocities=make([0, 3])) == Translation(velocities=[0, 3])
+    parts = [tuple(map(make, row)) for row in table]
+    assert Translation(velocities=parts) == Translation(velocities=table)
+
+
 @pytest.mark.parametrize(
     ("flow", "index"),
     [

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tolerances import BROKEN, error, same
 
-from fernn.groups import SE2, GroupConv, Lattice
+from fernn.groups import SE2, GroupConv, Lattice, convolve
 
 
 def naive(x, kernel, padding):
@@ -133,6 +133,21 @@ def test_group_conv_starts_within_one_over_the_root_of_its_fan_in():
             lambda: Lattice(1).act(torch.zeros(3).long(), torch.tensor([1])),
             TypeError,
             "`x` must be a real floating-point tensor, got torch.int64",
+        ),
+        (
+            lambda: Lattice(2).act(torch.zeros(2, 5, 5), torch.tensor([1, 0, 0])),
+            ValueError,
+            "`element` must have 2 components for Lattice\\(dim=2\\), got shape \\(3,\\)",
+        ),
+        (
+            lambda: Lattice(1).act(torch.zeros(5), torch.tensor(1)),
+            ValueError,
+            "`element` must have 1 component for Lattice\\(dim=1\\), got shape \\(\\)",
+        ),
+        (
+            lambda: convolve(torch.zeros(1, 1, 5, 5), torch.zeros(1, 1, 3, 3), "circ"),
+            ValueError,
+            "`padding` must be one of 'circular', 'zeros', got 'circ'",
         ),
     ],
 )

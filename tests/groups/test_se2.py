@@ -255,6 +255,12 @@ def test_se2_refuses_integers():
         SE2().act(torch.zeros(3, 3).long(), element(90.0))
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_se2_refuses_an_element_of_another_size(size):
+    with pytest.raises(ValueError, match=r"`element` must have 3 components for SE2.*got shape"):
+        SE2().act(torch.zeros(5, 5), torch.zeros(size))
+
+
 def test_se2_is_a_value():
     assert SE2(8) == SE2(8)
     assert hash(SE2(8)) == hash(SE2(8))

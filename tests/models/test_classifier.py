@@ -180,7 +180,8 @@ def test_classifier_refuses_unknown_options(model, unknown):
 @pytest.mark.parametrize(
     ("x", "kind", "message"),
     [
-        (torch.zeros(1, 3, 8, 8), ValueError, "must have 5 axes \\[B, T, C, H, W\\], got 4"),
+        ([[0.0]], TypeError, "`clip` must be a torch.Tensor, got list"),
+        (torch.zeros(1, 3, 8, 8), ValueError, "`clip` must have 5 axes \\[B, T, C, H, W\\], got 4"),
         (torch.zeros(1, 3, 2, 8, 8), ValueError, "must have 1 channels in .*got 2"),
         (torch.zeros(1, 0, 1, 8, 8), ValueError, "must not be empty"),
         (torch.zeros(0, 3, 1, 8, 8), ValueError, "must not be empty"),
@@ -212,3 +213,11 @@ def test_classifier_in_single_precision_is_invariant_to_rounding():
     flow = Translation(closed=(6, 5))
     model, x = classifier(flow).float(), clip(6, 5).float()
     assert error(model(flow.act_sequence(x, (2, 3))), model(x)) < TOLERANCE[torch.float32]
+
+
+def test_classifier_refuses_a_canvas_smaller_than_its_encoder_wraps():
+    model = Classifier(hidden_channels=4).eval()
+    expected = r"`clip` must have at least 2 pixels a side .*kernel_size=5, .* got \(1, 1\)"
+    with pytest.raises(ValueError, match=expected):
+        model(torch.zeros(1, 2, 1, 1, 1))
+    assert model(torch.zeros(1, 2, 1, 2, 2)).shape == (1, 6)

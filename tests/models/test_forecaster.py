@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from tolerances import BROKEN, TOLERANCE, error, same
 from torch import nn
 
-from fernn import SE2, Classifier, Forecaster, RigidMotion, Rotation, Translation
+from fernn import SE2, Classifier, Forecaster, RigidMotion, Rotation, Stream, Translation
 
 
 def count(model):
@@ -309,3 +309,13 @@ def test_models_refuse_what_is_not_a_flow(make):
         TypeError, match=r"`flow` must be a Flow, got 'V2'. .*Translation\(radius=2\)"
     ):
         make(flow="V2")
+
+
+def test_forecaster_refuses_a_canvas_smaller_than_its_decoder_wraps():
+    model = Forecaster(hidden_channels=2, kernel_size=7, decoder_layers=1)
+    expected = r"at least 3 pixels a side .*kernel_size=7, .* got \(2, 2\)"
+    with pytest.raises(ValueError, match="`video` must have " + expected):
+        model(torch.zeros(1, 2, 1, 2, 2))
+    with pytest.raises(ValueError, match="`frame` must have " + expected):
+        Stream(model)(torch.zeros(1, 1, 2, 2))
+    assert model(torch.zeros(1, 2, 1, 3, 3), horizon=1).shape == (1, 1, 1, 3, 3)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fernn import Forecaster, Translation
+from fernn import Forecaster, Stream, Translation
 from fernn.models import load, save
 
 
@@ -77,3 +77,106 @@ def test_load_draws_no_random_numbers(tmp_path):
     state = torch.get_rng_state()
     load(tmp_path / "model")
     assert torch.equal(torch.get_rng_state(), state)
+
+
+class Drift(Translation):
+    """A flow of one's own, of which a file could say the name alone."""
+
+
+def normed():
+    model = Forecaster(hidden_channels=4, decoder_layers=0)
+    torch.nn.utils.parametrizations.weight_norm(model.decoder[0])
+    return model
+
+
+def decoded_otherwise():
+    model = Forecaster(hidden_channels=4, decoder_layers=0)
+    model.decoder = torch.nn.Conv2d(4, 1, 1)
+    return model
+
+
+def claiming(**config):
+    model = Forecaster(hidden_channels=4, decoder_layers=1)
+    model.config.update(config)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Forecaster(flow=Drift(radius=1), hidden_channels=4),
+            "a flow must be one of Translation, Rotation, RigidMotion, got Drift",
+        ),
+        (normed, r"decoder\.0\.parametrizations\.weight\.original0: not in its config"),
+        (decoded_otherwise, r"decoder\.weight: not in its config"),
+        (
+            lambda: claiming(hidden_channels=5),
+            r"decoder\.0\.bias: \(4,\) in the model, \(5,\) in its config",
+        ),
+        (lambda: claiming(decoder_layers=2), r"decoder\.4\.bias: missing in the model"),
+        (lambda: claiming(flow=object()), "TypeError: .*not JSON serializable"),
+        (lambda: claiming(width=3), "TypeError: .*'width'"),
+    ],
+)
+def test_save_refuses_a_model_that_its_config_does_not_make(make, message, tmp_path):
+    expected = rf"(?s)`model` must be what its `config` makes.*{message}.*save_model.*into=model\)"
+    with pytest.raises(ValueError, match=expected):
+        save(make(), tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_save_refuses_a_subclass_by_the_name_of_its_model(tmp_path):
+    own = type("Forecaster", (Forecaster,), {})
+    with pytest.raises(TypeError, match=r"`model` must be one of .*safetensors\.torch\.save_model"):
+        save(own(hidden_channels=4), tmp_path / "model")
+
+
+def test_save_draws_no_random_numbers_and_changes_no_model(tmp_path):
+    model = Forecaster(flow=Translation(radius=1), mixing=1, hidden_channels=4)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    save(model, tmp_path / "model")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("wrap", "path"),
+    [
+        (torch.nn.DataParallel, "module"),
+        (lambda m: torch.compile(m, backend="eager"), "_orig_mod"),
+        (lambda m: torch.nn.DataParallel(torch.compile(m, backend="eager")), "module._orig_mod"),
+    ],
+    ids=["parallel", "compiled", "both"],
+)
+def test_a_wrapped_model_is_refused_with_where_it_is(wrap, path, tmp_path):
+    model = Forecaster(hidden_channels=4)
+    save(model, tmp_path / "model")
+    wrapped = wrap(Forecaster(hidden_channels=4))
+    with pytest.raises(TypeError, match=rf"`model` must be one of .* Pass model\.{path}, which"):
+        save(wrapped, tmp_path / "other")
+    with pytest.raises(TypeError, match=rf"`into` must be the model .* Pass into\.{path}, which"):
+        load(tmp_path / "model", into=wrapped)
+    with pytest.raises(TypeError, match=rf"Forecaster or a FlowRNN.* Pass model\.{path}, which"):
+        Stream(wrapped)
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_load_fills_a_module_that_holds_a_model(tmp_path):
+    """What has a model inside need not be a wrapper: its names are what counts."""
+    holder = torch.nn.Module()
+    holder.module = Forecaster(hidden_channels=4)
+    save_file(holder.state_dict(), tmp_path / "weights")
+    assert load(tmp_path / "weights", into=holder) is holder
+
+
+def test_load_of_a_pretrained_name_says_how_to_get_it():
+    with pytest.raises(FileNotFoundError, match=r"load_pretrained\('translating-mnist/fernn-v2'\)"):
+        load("translating-mnist/fernn-v2")
+
+
+def test_save_refuses_a_folder(tmp_path):
+    with pytest.raises(IsADirectoryError, match="`path` must be a file, got the folder"):
+        save(Forecaster(hidden_channels=4), tmp_path)

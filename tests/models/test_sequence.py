@@ -139,6 +139,16 @@ def test_sequence_forecaster_refuses():
         SequenceForecaster(sequence=Leaky(), in_channels=2)(torch.zeros(1, 2, 2, 4, 4))
     with pytest.raises(ValueError, match="`flow` must be a Translation of images"):
         SequenceForecaster(flow=Rotation(count=1))
+    with pytest.raises(ValueError, match="`in_channels` must be a positive integer, got 0"):
+        SequenceForecaster(in_channels=0)
+    with pytest.raises(ValueError, match=r"`in_channels` must be what .* takes, 2, got 1"):
+        SequenceForecaster(sequence=ConvGRU(2, 4))
+    with pytest.raises(ValueError, match=r"`hidden_channels` must be a multiple of 4, .* got 6"):
+        SequenceForecaster(sequence="attention", hidden_channels=6)
+    with pytest.raises(ValueError, match=r"`video` must have 1 channels .*\(1, 2, 3, 4, 4\)"):
+        SequenceForecaster(hidden_channels=4)(torch.zeros(1, 2, 3, 4, 4))
+    with pytest.raises(TypeError, match="`video` must have the model's dtype"):
+        SequenceForecaster(hidden_channels=4)(torch.zeros(1, 2, 1, 4, 4).double())
     with pytest.raises(ValueError, match="`horizon` must be a positive integer"):
         SequenceForecaster(hidden_channels=4)(torch.zeros(1, 2, 1, 4, 4), horizon=0)
     with pytest.raises(ValueError, match="`video` must not be empty"):

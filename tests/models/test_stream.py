@@ -102,10 +102,14 @@ def test_refuses():
         TypeError, match="`model` must be a Forecaster or a FlowRNN, got Classifier"
     ):
         Stream(fernn.Classifier(flow=MOVING, hidden_channels=4))
+    with pytest.raises(TypeError, match=r"SequenceForecaster, state = model\.sequence\.step"):
+        Stream(fernn.models.SequenceForecaster(hidden_channels=4))
     stream, video = Stream(MODELS["recurrence"]()), _video()
     with pytest.raises(ValueError, match=r"`frame` must have 4 axes \[B, C, H, W\]"):
         stream(video)
     stream(video[:, 0])
+    with pytest.raises(TypeError, match=r"`frame` must be a torch\.Tensor, got ndarray"):
+        stream(video[:, 0].numpy())
     with pytest.raises(ValueError, match=r"`frame` must be like the first one.*another Stream"):
         stream(video[:1, 0])
     training = Stream(MODELS["norm"]().train())
@@ -142,6 +146,7 @@ def test_answers_are_the_same_from_a_graph(autocast, name, monkeypatch):
         answers = [stream(frame) for frame in video.unbind(1)]
         kept = stream.state
         again = [stream(frame) for frame in video.unbind(1)]
+        odd = stream(video[:, 0]), stream.state, stream(video[:, 1])
     # Whatever autocast held is gone now, and a graph must not need it.
     torch.cuda.empty_cache()
     near = TOLERANCE[torch.bfloat16 if autocast else torch.float32]
@@ -149,6 +154,9 @@ def test_answers_are_the_same_from_a_graph(autocast, name, monkeypatch):
         assert error(answer, expected) < near
     stream.state = kept
     assert all(torch.equal(stream(f), a) for f, a in zip(video.unbind(1), again, strict=True))
+    stream(video[:, 0])
+    stream.state = odd[1]  # after an odd number of frames, when the buffers have changed places
+    assert torch.equal(stream(video[:, 1]), odd[2])
 
 
 def test_the_kernels_take_plain_recurrences_alone(monkeypatch):

@@ -199,7 +199,15 @@ def test_cell_is_abstract():
         (lambda: CausalConv(1, 2, kernel_size=2), "`kernel_size` must be odd, got 2"),
         (lambda: CausalAttention(1, 2, kernel_size=2), "`kernel_size` must be odd, got 2"),
         (lambda: ConvGRU(1, 2, dim=4), "`dim` must be 1, 2 or 3, got 4"),
-        (lambda: CausalConv(1, 2)(torch.zeros(1, 3, 2, 4, 4)), "must have 3 channels in .*got 6"),
+        (
+            lambda: CausalConv(1, 2)(torch.zeros(1, 3, 2, 4, 4)),
+            "`video` must have 1 channels.*got 2",
+        ),
+        (lambda: ConvGRU(0, 4), "`in_channels` must be a positive integer, got 0"),
+        (lambda: ConvGRU("1", 4), "`in_channels` must be a positive integer, got '1'"),
+        (lambda: ConvGRU(1, -1), "`hidden_channels` must be a positive integer, got -1"),
+        (lambda: CausalConv(-1, 2), "`in_channels` must be a positive integer, got -1"),
+        (lambda: CausalAttention(1, "4"), "`out_channels` must be a positive integer, got '4'"),
     ],
 )
 def test_causal_models_refuse_bad_options(call, message):
@@ -225,7 +233,9 @@ def test_a_step_refuses_what_a_kernel_would_read_past(make, shape, message):
         cell.step(torch.zeros(shape), state)
 
 
-@pytest.mark.parametrize("shape", [(2, 0, 2, 4, 4), (0, 3, 2, 4, 4), (3, 2, 4, 4)])
+@pytest.mark.parametrize(
+    "shape", [(2, 0, 2, 4, 4), (0, 3, 2, 4, 4), (3, 2, 4, 4), (2, 3, 1, 4, 4), (2, 3, 6, 4, 4)]
+)
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_causal_models_refuse_bad_input(make, shape):
     with pytest.raises(ValueError, match="`video` must"):

@@ -182,3 +182,16 @@ def test_flow_conv_refuses_bad_input(call, kind, message):
 def test_flow_conv_refuses_input_of_another_place(how):
     with pytest.raises((ValueError, TypeError), match=r"`h` must (be on|have) the model's"):
         FlowConv(2, 3, flow=Translation(radius=1))(torch.zeros(1, 9, 2, 5, 5, **how))
+
+
+@pytest.mark.parametrize("radius", [None, 1])
+def test_flow_conv_begins_again_as_it_began(radius):
+    """Deferred initialisation fills a module without memory by `reset_parameters`."""
+    torch.manual_seed(3)
+    first = FlowConv(2, 3, flow=Translation(radius=2), radius=radius)
+    with torch.device("meta"):
+        late = FlowConv(2, 3, flow=Translation(radius=2), radius=radius)
+    late.to_empty(device="cpu")
+    torch.manual_seed(3)
+    late.reset_parameters()
+    assert torch.equal(late.weight, first.weight)

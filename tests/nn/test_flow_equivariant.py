@@ -196,6 +196,26 @@ def test_flow_equivariant_differentiates(make):
             "`frame` must have 4 axes .*got 5",
         ),
         (
+            lambda f: FlowEquivariant(ConvGRU(2, 3), flow=f)(torch.zeros(1, 3, 4, 5, 5)),
+            ValueError,
+            r"`video` must have 2 channels in .*got 4 in shape \(1, 3, 4, 5, 5\)",
+        ),
+        (
+            lambda f: FlowEquivariant(ConvGRU(2, 3), flow=f).step(torch.zeros(1, 4, 5, 5)),
+            ValueError,
+            r"`frame` must have 2 channels in .*got 4 in shape \(1, 4, 5, 5\)",
+        ),
+        (
+            lambda f: FlowEquivariant(CausalConv(2, 3, dim=1), flow=f),
+            ValueError,
+            "`flow` must have the dimension of its CausalConv, 1, got .* of dimension 2",
+        ),
+        (
+            lambda f: FlowEquivariant(ConvGRU(2, 3, dim=3), flow=f),
+            ValueError,
+            "`flow` must have the dimension of its ConvGRU, 3, got .* of dimension 2",
+        ),
+        (
             lambda f: FlowEquivariant(ConvGRU(2, 3), f).step(torch.zeros(1, 2, 5, 5), (1, 2)),
             TypeError,
             r"`state` must be a State, got \(1, 2\)\. Give for example what `step` returned",
@@ -220,15 +240,22 @@ def test_flow_equivariant_takes_the_sequence_of_a_module_that_also_returns_its_s
     assert torch.equal(FlowEquivariant(module, flow)(video), FlowEquivariant(plain, flow)(video))
 
 
-@pytest.mark.parametrize("begun", [None, torch.zeros(1, 3, 5, 5), (None,)])
-def test_a_cell_must_begin_with_a_tuple_of_tensors(begun):
+@pytest.mark.parametrize(
+    ("begun", "got"),
+    [
+        (None, "got NoneType"),
+        (torch.zeros(1, 3, 5, 5), "got Tensor"),
+        ((torch.zeros(1, 3, 5, 5), [1]), "got a tuple of Tensor, list"),
+    ],
+)
+def test_a_cell_must_begin_with_a_tuple_of_tensors(begun, got):
     class Begins(ConvGRU):
         def init_state(self, frame):
             return begun
 
     cell, x = Begins(2, 3), torch.zeros(1, 2, 5, 5)
     for call in (lambda: cell(x[None]), lambda: FlowEquivariant(cell, Translation(1)).step(x)):
-        with pytest.raises(TypeError, match="`init_state` of Begins must return a tuple of tensor"):
+        with pytest.raises(TypeError, match=f"`init_state` of Begins must return a tuple.*{got}"):
             call()
 
 
@@ -248,6 +275,14 @@ def test_flow_equivariant_refuses_a_state_of_another_flow():
     state = FlowEquivariant(gru, flow=Translation(radius=2)).step(x)
     with pytest.raises(ValueError, match="`state` must"):
         FlowEquivariant(gru, flow=Translation(radius=1)).step(x, state)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 5, 5), (1, 2, 5, 6)])
+def test_flow_equivariant_refuses_a_state_of_other_frames(shape):
+    model = FlowEquivariant(ConvGRU(2, 3), flow=Translation(radius=1))
+    state = model.step(torch.zeros(1, 2, 5, 5))
+    with pytest.raises(ValueError, match=r"`state` must have .*, got .* \(1, 9, 3, 5, 5\)"):
+        model.step(torch.zeros(shape), state)
 
 
 def test_flow_equivariant_refuses_a_state_of_a_fernn():

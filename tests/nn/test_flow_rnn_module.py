@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from recurrences import EXACT, QUARTERS, T1, frames, recurrence, video
@@ -102,3 +103,9 @@ def test_flow_rnn_survives_a_first_call_on_fake_tensors():
     with FakeTensorMode(allow_non_fake_inputs=True):
         flow.transport(torch.zeros(1, 9, 1, 5, 5), 1)
     assert rnn(x)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("widths", [np.array([3, 2]), torch.tensor([3, 2]), np.int64(3)], ids=str)
+def test_flow_rnn_takes_the_widths_of_an_array(widths):
+    rnn = FlowRNN(1, widths, flow=T1)
+    assert [layer.channels for layer in rnn.layers] == np.atleast_1d(np.asarray(widths)).tolist()

@@ -1,5 +1,6 @@
 """FlowRNN: options and input that it refuses, and what it says of them."""
 
+import numpy as np
 import pytest
 import torch
 from recurrences import QUARTERS, R1, T1, frames
@@ -138,6 +139,9 @@ def test_flow_rnn_refuses_an_encoder_that_changes_the_canvas_or_the_width():
         ({"flow": None}, "`flow` must"),
         ({"hidden_channels": 2.0}, "`hidden_channels` must"),
         ({"activation": None}, "`activation` must"),
+        ({"activation": [1]}, r"`activation` must be .*got \[1\]"),
+        ({"hidden_channels": np.ones((1, 2))}, r"`hidden_channels` must be .*got \[1.0, 1.0\]"),
+        ({"hidden_channels": torch.tensor(0)}, "`hidden_channels` must be .*got 0"),
     ],
 )
 def test_flow_rnn_refuses_options_of_another_type(options, message):

@@ -1,5 +1,6 @@
 """FlowRNN: its state, streamed, read ahead, begun at zero, and refused if not its own."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from recurrences import EXACT, T1, exact_flows, frames, recurrence, video
 from tolerances import BROKEN, error, same
 from torch import nn
 
-from fernn import FlowRNN, Translation
+from fernn import ConvGRU, FlowEquivariant, FlowRNN, Translation
 from fernn.nn import State
 
 
@@ -121,3 +122,35 @@ def test_flow_rnn_refuses_a_state_of_fewer_layers():
 def test_flow_rnn_refuses_a_bad_initial_state(h0, kind, message):
     with pytest.raises(kind, match="`h0` must .*" + message):
         FlowRNN(1, 2, flow=T1).init_state(*h0)
+
+
+@pytest.mark.parametrize("make", [FlowRNN, lambda *a, flow: FlowEquivariant(ConvGRU(*a), flow)])
+def test_a_detached_state_goes_on_without_its_past(make):
+    """Truncated backpropagation: the gradients are those of a past that is a constant."""
+    model, x = make(1, 2, flow=T1), torch.randn(2, 3, 1, 5, 5)
+    weights, state, last, gradients = [*model.parameters()], None, None, []
+    for frame in x.unbind(1):
+        last, state = state, model.step(frame, state and state.detach())
+        # Raises where a graph that is gone is read again.
+        loss = state.lab().square().sum()
+        gradients.append(torch.autograd.grad(loss, weights, allow_unused=True))
+    assert int(state.detach().time) == 3
+    held = copy.deepcopy(last.detach())
+    assert not any(h.requires_grad for h in held.tensors)
+    alone = torch.autograd.grad(model.step(x[:, 2], held).lab().square().sum(), weights)
+    assert all(map(same, gradients[-1], alone))
+    whole = model.step(x[:, 2], model.step(x[:, 1], model.step(x[:, 0])))
+    whole = torch.autograd.grad(whole.lab().square().sum(), weights)
+    assert any(map(lambda a, b: error(a, b) > BROKEN, gradients[-1], whole))
+
+
+def test_a_state_moves_to_another_place():
+    state = FlowRNN(1, 2, flow=T1).observe(torch.randn(2, 3, 1, 5, 5))
+    state = replace(state, tensors=(torch.arange(3), *state.tensors))  # a cell may count
+    half = state.to(torch.bfloat16)
+    assert [h.dtype for h in half.tensors] == [torch.int64, torch.bfloat16]
+    assert (half.time.dtype, int(half.time), half.frame) == (torch.int64, 3, "lab")
+    away = state.to("meta", dtype=torch.double)
+    assert {h.device.type for h in (*away.tensors, away.time)} == {"meta"}
+    like = state.to(torch.zeros(1, dtype=torch.double))
+    assert torch.equal(like.tensors[1], state.tensors[1].double())

@@ -1,5 +1,6 @@
 """LearnedTransport: one scalar kernel a velocity in place of the flow."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -105,3 +106,35 @@ def test_learned_transport_refuses_bad_options(call, message):
 def test_learned_transport_refuses_a_state_that_is_not_lifted(shape):
     with pytest.raises(ValueError, match="`h` must be lifted"):
         LearnedTransport(Translation(radius=1))(torch.zeros(shape))
+
+
+def test_learned_transport_begins_again_as_it_began():
+    torch.manual_seed(3)
+    first = LearnedTransport(Translation(radius=1))
+    with torch.device("meta"):
+        late = LearnedTransport(Translation(radius=1))
+    late.to_empty(device="cpu")
+    torch.manual_seed(3)
+    late.reset_parameters()
+    assert torch.equal(late.weight, first.weight)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda _: LearnedTransport(3), TypeError, "`flow` must be a Flow, got 3"),
+        (lambda t: t(np.zeros((1, 9, 1, 4, 4))), TypeError, "`h` must be a torch.Tensor, got nd"),
+        (lambda t: t(torch.zeros(1, 9, 1, 4, 4).int()), TypeError, "`h` must be a real floating"),
+        (lambda t: t(torch.zeros(1, 9, 1, 4, 4).double()), TypeError, "`h` must have the model's"),
+    ],
+)
+def test_learned_transport_refuses_what_it_cannot_convolve(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call(LearnedTransport(Translation(radius=1)))
+
+
+def test_flow_rnn_refuses_a_learned_transport_of_another_flow():
+    expected = r"`transport` must be .*flow, Translation\(radius=1\), got .*Translation\(radius=2\)"
+    transport = LearnedTransport(Translation(radius=2))
+    with pytest.raises(ValueError, match=expected):
+        FlowRNN(1, 2, flow=Translation(radius=1), transport=transport)

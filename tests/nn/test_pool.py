@@ -33,6 +33,7 @@ def test_flow_pool_says_what_it_is():
     ("call", "kind", "message"),
     [
         (lambda: FlowPool("median"), ValueError, "`reduction` must be one of 'max', 'mean', 'sum'"),
+        (lambda: FlowPool(dim=-1), ValueError, "`dim` must be 1, 2 or 3, got -1"),
         (lambda: FlowPool()(torch.zeros(3, 4, 4)), ValueError, "`h` must be lifted.*\\(3, 4, 4\\)"),
         (lambda: FlowPool()(torch.zeros(2, 3, 4, 4).int()), TypeError, "floating-point tensor"),
     ],

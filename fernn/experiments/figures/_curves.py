@@ -157,6 +157,7 @@ def _lines(
                     label=as_mathtext(model.label),
                 )
         axes.set(xlabel=xlabel, ylabel=ylabel, yscale="log")
+        axes.locator_params("x", integer=True, min_n_ticks=1)
         if start is not None:
             axes.set_xlim(left=start)
         if also is not None:

@@ -35,9 +35,8 @@ def flow_step(
       the matrix units ask for, and "lean" elsewhere; "reference" in forward mode, which only that
       has.
 
-    "triton" has first gradients alone: `torch.func.grad` and a second backward pass raise there.
-    Ask for backend="reference" to take them. `torch.vmap` raises but in forward mode: the batch is
-    an axis already.
+    "triton" has first gradients alone: `torch.func.grad`, `torch.vmap` and a second backward pass
+    raise there. Ask for backend="reference" to take them.
     """
     _check.choice("activation", activation, tuple(ACTIVATIONS))
     _check_shapes(h, kernel, drive, shift)

@@ -23,8 +23,7 @@ _CONV_WEIGHT = {1: conv1d_weight, 2: conv2d_weight, 3: conv3d_weight}
 
 def flow_step(h: Tensor, kernel: Tensor, drive: Tensor, shift: Tensor, activation: str) -> Tensor:
     """As the reference, with the memory of the states alone."""
-    if torch.is_autocast_enabled(h.device.type):
-        h, kernel = h.to(low_dtype(h)), kernel.to(low_dtype(h))
+    h, kernel = h.to(low_dtype(h)), kernel.to(low_dtype(kernel))
     if h.shape[1] == len(shift):
         moved = cast(Tensor, _MovingConv.apply(h, kernel, shift))
     else:  # one slice for all
@@ -43,6 +42,8 @@ def _halo(h: Tensor, shift: Tensor, halo: int) -> Tensor:
 
 class _MovingConv(torch.autograd.Function):
     """W ⋆ (ψ_1(ν)·h(ν)) for every ν: [B, V, C, *X] → [B, V, K, *X]."""
+
+    generate_vmap_rule = True
 
     @staticmethod
     def forward(h: Tensor, kernel: Tensor, shift: Tensor) -> Tensor:
