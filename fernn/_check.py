@@ -64,12 +64,21 @@ def signal(name: str, x: object, *, rank: int, layout: str, channels: int | None
             "every axis needs at least one entry."
         )
     if channels is not None:
-        axis = layout.strip("[]").split(", ").index("C") if "C" in layout else rank - 3
+        axis = layout.strip("[]").split(", ").index("C")
         if x.shape[axis] != channels:
             raise ValueError(
                 f"`{name}` must have {channels} channels in {layout}, "
                 f"got {x.shape[axis]} in shape {tuple(x.shape)}."
             )
+
+
+def layout(axes: str, dim: int) -> str:
+    """The names of a signal's axes, those before the canvas and those of it.
+
+    >>> layout("B, C", 2)
+    '[B, C, H, W]'
+    """
+    return f"[{axes}, " + ", ".join("DHW"[-dim:]) + "]"
 
 
 def floating(name: str, x: object) -> None:

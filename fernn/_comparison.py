@@ -68,7 +68,7 @@ class Comparison:
         the largest so far in time: [ν̂, T] each."""
         rows = [self._errors(run(self.flow.act_sequence(video, v)), v) for v in self.tried]
         costs = [
-            torch.zeros(self.steps, dtype=torch.double)
+            torch.zeros(self.steps, dtype=torch.double, device="cpu")
             if self.exact
             else self._interpolation(run(self._there_and_back(video, v)), v)
             for v in self.tried

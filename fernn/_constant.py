@@ -16,6 +16,9 @@ class Constant:
         self._value = value
         self._copies: dict[torch.device, Tensor] = {}
 
+    def __reduce__(self) -> tuple[type["Constant"], tuple[Tensor]]:
+        return Constant, (self._value,)  # a pickle goes where there may be no such device
+
     def on(self, device: torch.device) -> Tensor:
         copy = self._copies.get(device)
         if copy is None:

@@ -29,7 +29,7 @@ def written_whole(path: Path) -> Iterator[Path]:
         with part.open("xb"):
             pass
         yield part
-        with part.open("rb") as file:
+        with part.open("r+b") as file:
             os.fsync(file.fileno())
         os.replace(part, path)
         _sync_folder(path.parent)

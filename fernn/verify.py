@@ -91,7 +91,7 @@ def verify(
     compare = Comparison(flow, tried, base, video.shape[3:], start, features, dtype, backwards)
     error, everywhere, interpolation = compare.measure(run, video)
     pairs = [int((flow.relative(v) >= 0).sum()) if compare.lifted else 1 for v in tried]
-    compared = tried[torch.tensor(pairs) > 0]
+    compared = tried[torch.tensor(pairs, device="cpu") > 0]
     return Report(
         flow=flow,
         velocities=tuple(tuple(v) for v in tried.tolist()),
@@ -154,13 +154,17 @@ def sample_video(
     small = (15, 15) if isinstance(flow, Rotation) else {1: (16,), 2: (13, 15), 3: (5, 6, 7)}[dim]
     usual = small if flow.exact else INTERPOLATED[0]
     shape = tuple(canvas or getattr(flow, "closed", None) or usual)
-    generator = torch.Generator().manual_seed(seed)
-    axes = [torch.arange(size, dtype=torch.double) - (size - 1) / 2 for size in shape]
+    drawn: Any = {
+        "generator": torch.Generator().manual_seed(seed),
+        "dtype": torch.double,
+        "device": "cpu",
+    }
+    axes = [torch.arange(size, dtype=torch.double, device="cpu") - (size - 1) / 2 for size in shape]
     grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
     radius = min(shape) / 2
     bumps = (2 if flow.exact else 1, steps, channels, 3)
-    centre = (torch.rand(*bumps, dim, generator=generator, dtype=torch.double) - 0.5) * radius
-    height = torch.rand(bumps, generator=generator, dtype=torch.double) + 0.5
+    centre = (torch.rand(*bumps, dim, **drawn) - 0.5) * radius
+    height = torch.rand(bumps, **drawn) + 0.5
     if flow.exact:  # a model may treat what is below zero otherwise; interpolation blurs it more
         height[:, 1::2] *= -1
     centre = centre.reshape(*bumps, *(1,) * dim, dim)

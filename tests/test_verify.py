@@ -643,3 +643,13 @@ def test_verify_allows_for_interpolation_also_after_a_quarter_turn():
     flow = Rotation(count=1, group=SE2(36))
     video = sample_video(flow, steps=11, canvas=(25, 25))
     assert verify(FlowRNN(1, 1, flow=flow), video, flow).verdict != "broken"
+
+
+def test_verify_whatever_the_default_device_is():
+    model, turn = FlowRNN(1, 2, flow=FLOW), Rotation(count=1)
+    turning = FlowRNN(1, 2, flow=turn, frame="comoving")
+    video = sample_video(FLOW)
+    with torch.device("meta"):
+        assert verify(model, None, FLOW).verdict == "exact"
+        assert verify(model, video, FLOW).verdict == "exact"
+        assert verify(turning, None, turn).verdict == "interpolated"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fernn import _check
 from fernn.data._collisions import bounce, clock
-from fernn.data._pool import DIGIT_SIZE, check_canvas, load_pool
+from fernn.data._pool import DIGIT_SIZE, canvases, check_canvas, load_pool
 from fernn.data._random import Stream, integers
 from fernn.data._videos import Batch, Videos, grey_levels
 from fernn.flows import Translation
@@ -115,7 +115,7 @@ class BouncingMNIST(Videos):
         middle = torch.tensor([(size - DIGIT_SIZE) // 2 for size in self.canvas])
         # From the middle of the canvas to its corner, so that the box begins at (0, 0).
         home = 1 - middle - self._corner[chosen]
-        digits = self._pool.canvases(chosen.to(self.device), self.canvas, self._levels)
+        digits = canvases(self._pool, chosen.to(self.device), self.canvas, self._levels)
         extent = self._extent[chosen].to(self.device)
         sprites = self.flow.act(digits, home) + BOX * _outline(extent, self.canvas)
         moved = self.flow.act(sprites[:, None], places)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fernn import _check
-from fernn.data._pool import check_canvas, load_pool
+from fernn.data._pool import canvases, check_canvas, load_pool
 from fernn.data._random import Stream, integers, uniform
 from fernn.data._videos import Batch, Videos, grey_levels
 from fernn.flows import Flow, Rotation, Translation
@@ -103,7 +103,7 @@ class FlowingMNIST(Videos):
 
     def _render(self, chosen: Tensor, way: Tensor, frames: Tensor) -> None:
         """Digits [b, digits] along ways [b, digits, T, d], added into frames [b, T, H, W]."""
-        placed = self._pool.canvases(chosen, self.canvas, self._levels)
+        placed = canvases(self._pool, chosen, self.canvas, self._levels)
         # Digit after digit, so that the order of the sum is the same on every device.
         for digit in range(self.digits):
             frames += self.flow.act(placed[:, digit, None], way[:, digit])

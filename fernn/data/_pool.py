@@ -1,7 +1,6 @@
 """The digits that a split draws from, shared by all datasets that use them on one device."""
 
 import os
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -9,34 +8,23 @@ import torch
 from torch import Tensor
 
 from fernn import _check
-from fernn.data._digits import load_digits
+from fernn.data._digits import Digits, load_digits
 from fernn.data._random import Stream, permutation
 
 DIGIT_SIZE = 28
 _HELD_OUT = 10  # one in ten of the training files' digits is for validation
 
 
-@dataclass(frozen=True, eq=False)
-class Pool:
-    """Digits of one split: images uint8 [N, 28, 28] and labels int64 [N] on a device."""
-
-    images: Tensor = field(repr=False)
-    labels: Tensor = field(repr=False)
-    source: str
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def canvases(self, chosen: Tensor, canvas: tuple[int, int], levels: Tensor) -> Tensor:
-        """Digits in the middle of a black canvas: int64 [*S] → float32 [*S, H, W]."""
-        top, left = ((size - DIGIT_SIZE) // 2 for size in canvas)
-        placed = levels.new_zeros(*chosen.shape, *canvas)
-        inside = placed[..., top : top + DIGIT_SIZE, left : left + DIGIT_SIZE]
-        inside.copy_(levels[self.images[chosen].int()])
-        return placed
+def canvases(digits: Digits, chosen: Tensor, canvas: tuple[int, int], levels: Tensor) -> Tensor:
+    """Digits in the middle of a black canvas: int64 [*S] → float32 [*S, H, W]."""
+    top, left = ((size - DIGIT_SIZE) // 2 for size in canvas)
+    placed = levels.new_zeros(*chosen.shape, *canvas)
+    inside = placed[..., top : top + DIGIT_SIZE, left : left + DIGIT_SIZE]
+    inside.copy_(levels[digits.images[chosen].int()])
+    return placed
 
 
-def load_pool(root: str | os.PathLike[str] | None, split: str, device: torch.device) -> Pool:
+def load_pool(root: str | os.PathLike[str] | None, split: str, device: torch.device) -> Digits:
     """The digits of a split: 54 000, 6 000 and 10 000 of the full files, a tenth of the embedded.
 
     Which training digits are held out for validation is fixed: no seed changes it.
@@ -45,7 +33,7 @@ def load_pool(root: str | os.PathLike[str] | None, split: str, device: torch.dev
 
 
 @lru_cache(maxsize=6)
-def _load(root: Path | None, split: str, device: torch.device) -> Pool:
+def _load(root: Path | None, split: str, device: torch.device) -> Digits:
     digits = load_digits(root, train=split != "test")
     images, labels = digits.images, digits.labels
     if split != "test":
@@ -53,7 +41,7 @@ def _load(root: Path | None, split: str, device: torch.device) -> Pool:
         held = len(labels) // _HELD_OUT
         chosen = (order[:held] if split == "val" else order[held:]).sort().values
         images, labels = images[chosen], labels[chosen]
-    return Pool(images.to(device), labels.to(device), digits.source)
+    return Digits(images.to(device), labels.to(device), digits.source)
 
 
 def check_canvas(canvas: tuple[int, int]) -> tuple[int, int]:

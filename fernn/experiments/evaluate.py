@@ -214,11 +214,12 @@ def _confusion(model: nn.Module, data: TestData, videos: Videos, tell: Tell) -> 
 
 @contextmanager
 def _evaluating(model: nn.Module, device: str | torch.device) -> Iterator[None]:
-    """The model on its device, in evaluation mode and without gradients; its mode comes back."""
-    training = model.training
+    """The model on its device, in evaluation mode and without gradients; its modes come back."""
+    modes = {module: module.training for module in model.modules()}
     model.to(device).eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(training)
+        for module, training in modes.items():
+            module.training = training

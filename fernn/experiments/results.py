@@ -5,6 +5,7 @@ import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class Result:
         """What the run was evaluated on, in its own words."""
         return str(self.metrics.get("dataset", "unknown"))
 
-    @property
+    @cached_property
     def weights(self) -> Path | None:
         """Its best weights: beside its record, or in the package where they were published."""
         if holds(self.folder, self.record):
@@ -140,9 +141,9 @@ class Results:
         """The runs of one recipe, by scale and seed."""
         return [r for r in self.found if r.name == name and scale in (None, r.scale)]
 
-    def changed_from(self, name: str, scale: str | None = None) -> list[Result]:
+    def changed_from(self, name: str) -> list[Result]:
         """The runs of recipes that were changed from one."""
-        return [r for r in self.changed if r.name == name and scale in (None, r.scale)]
+        return [r for r in self.changed if r.name == name]
 
     def at(self, scale: str | None) -> "Results":
         """The runs at one scale alone."""

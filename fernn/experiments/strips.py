@@ -34,6 +34,7 @@ ERROR_COLOURS, ERROR = "bwr", "error, blue −1, red +1"  # blue: the forecast i
 ACROSS = 8  # frames side by side in a strip
 BEFORE = 2  # observed frames that a strip begins with
 _ZOOM, _GAP, _LINE = 4, 8, 15  # pixels of an animation
+_PAUSE = 125  # milliseconds from one frame of it to the next
 _GREYS = 128  # of the 256 colours of an animation; the rest is for errors
 
 
@@ -116,18 +117,13 @@ def bands(frames: int) -> tuple[int, int]:
 
 
 def strip(
-    figure: "FigureBase",
-    shown: Forecast,
-    steps: Sequence[int],
-    *,
-    before: int = BEFORE,
-    errors: bool = True,
+    figure: "FigureBase", shown: Forecast, steps: Sequence[int], *, errors: bool = True
 ) -> None:
     """Rows of frames: truth, then each model and its error; the last observed frames come first.
 
     What is longer than a page is wide goes on in bands below.
     """
-    before = min(before, len(shown.observed))
+    before = min(BEFORE, len(shown.observed))
     empty = [None] * before
     rows: list[tuple[str, list[Tensor | None], bool]] = [
         ("truth", [*shown.observed[len(shown.observed) - before :], *shown.truth[steps]], False)
@@ -187,7 +183,7 @@ def film(
     )
 
 
-def animation(shown: Forecast, path: Path, *, rate: float = 8.0) -> None:
+def animation(shown: Forecast, path: Path) -> None:
     """Write a GIF that repeats: truth and models in a row, their errors below."""
     stills = _stills(shown)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,7 +193,7 @@ def animation(shown: Forecast, path: Path, *, rate: float = 8.0) -> None:
             format="GIF",
             save_all=True,
             append_images=stills[1:],
-            duration=round(1000 / rate),
+            duration=_PAUSE,
             loop=0,
             disposal=1,
         )

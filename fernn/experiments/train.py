@@ -3,7 +3,6 @@
 record = train(find("table1/translation/fernn-v2", "quick"), seed=0)
 """
 
-import atexit
 import signal
 import socket
 import threading
@@ -16,20 +15,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from fernn import _check
 from fernn._files import sha256
 from fernn.data import ClipArchive
 from fernn.experiments import datasets, records, runs
 from fernn.experiments.datasets import Source
-from fernn.experiments.devices import DEVICES, PRECISIONS, described, resolved
+from fernn.experiments.devices import DEVICES, PRECISIONS, described
 from fernn.experiments.evaluate import evaluate
-from fernn.experiments.fabric import (
-    DoublePrecision,
-    Fabric,
-    MixedPrecision,
-    Precision,
-    of_the_first,
-)
+from fernn.experiments.fabric import launched, of_the_first, tf32
 from fernn.experiments.flops import flops_per_sequence
 from fernn.experiments.loop import DivergedError, Interrupted, Loop
 from fernn.experiments.progress import Report
@@ -40,20 +32,6 @@ __all__ = ["DEVICES", "PRECISIONS", "DivergedError", "Interrupted", "train"]
 STOPPING = (
     "stopping after this step or validation, and saving; again to stop sooner, without saving"
 )
-
-
-class _Double(DoublePrecision):
-    """Float64 to the end: Lightning would turn what a model returns into float32."""
-
-    def convert_output(self, data: Any) -> Any:
-        return data
-
-
-class _Mixed(MixedPrecision):
-    """Autocast decides what is rounded; Lightning would round the grey levels of every frame."""
-
-    def convert_input(self, data: Any) -> Any:
-        return data
 
 
 def train(
@@ -95,12 +73,12 @@ def train(
     archive = datasets.clips(recipe, clips)
     source = datasets.source(recipe, root, archive)
     digest = None if archive is None else archive.sha256
-    fabric = _fabric(device, devices, nodes, precision, micro_batch)
+    fabric = launched(device, devices, nodes, precision, micro_batch)
     environment = records.environment()  # of now: the code may change while it runs
     first, folder = fabric.is_global_zero, runs.folder(out, recipe, seed)
     cuda = [fabric.device] if fabric.device.type == "cuda" else []
     report = report if first else Report()  # one rank alone tells of the run
-    with ExitStack() as holding, torch.random.fork_rng(devices=cuda), _tf32(precision == "tf32"):
+    with ExitStack() as holding, torch.random.fork_rng(devices=cuda), tf32(precision == "tf32"):
 
         def begin() -> dict[str, Any] | None:
             holding.enter_context(runs.held(folder))
@@ -179,8 +157,8 @@ def _finish(
     # In batches that are known to fit; the numbers do not depend on them.
     fitting = recipe.but(training={"batch_size": progress.micro_batch})
     cuda = fabric.device.type == "cuda"
-    tf32 = cuda and precision not in ("32-true", "64-true")  # float32, multiplied at least as well
-    with _tf32(tf32):
+    low = cuda and precision not in ("32-true", "64-true")  # float32, multiplied at least as well
+    with tf32(low):
         metrics = evaluate(
             model.float(),
             fitting,
@@ -201,7 +179,7 @@ def _finish(
         "data": progress.source,
         "data_sha256": progress.digest,
         "precision": precision,
-        "evaluation_precision": "tf32" if tf32 else "32-true",
+        "evaluation_precision": "tf32" if low else "32-true",
         "micro_batch": progress.micro_batch,
         "parameters": parameters,
         "flops_per_sequence": flops_per_sequence(recipe),
@@ -218,58 +196,6 @@ def _finish(
     runs.insist(lambda: runs.write_curve(loop.folder, progress.curve), loop.report.say)
     runs.insist(lambda: records.write(loop.folder / runs.RECORD, record), loop.report.say)
     return record
-
-
-def _fabric(
-    device: str, devices: int, nodes: int, precision: str, micro_batch: int | None
-) -> Fabric:
-    """Fabric, launched: from here on every rank runs the same code."""
-    _check.count("devices", devices, least=1)
-    _check.count("nodes", nodes, least=1)
-    if micro_batch is not None:
-        _check.count("micro_batch", micro_batch, least=1)
-    device = resolved(device, devices, precision)
-    with _tf32(True):  # Lightning advises it at the launch; here `precision` decides
-        fabric = Fabric(
-            accelerator=device,
-            devices=devices,
-            num_nodes=nodes,
-            strategy="ddp" if devices * nodes > 1 else "auto",
-            plugins=_precision(precision, device),
-        )
-        fabric.launch()
-    if fabric.world_size > 1:
-        atexit.register(_leave)
-    return fabric
-
-
-def _leave() -> None:
-    """Leave the other processes in order: torn down by the interpreter's end, gloo may abort."""
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-
-
-def _precision(precision: str, device: str) -> Precision:
-    if precision == "64-true":
-        return _Double()
-    if precision == "bf16-mixed":
-        return _Mixed("bf16-mixed", device)
-    if precision == "16-mixed":
-        return _Mixed("16-mixed", device)
-    return Precision()  # TF32 is a way to multiply float32, not a type of its own
-
-
-@contextmanager
-def _tf32(allowed: bool) -> Iterator[None]:
-    """Multiply float32 with ten bits on a GPU, or with all of them: a setting of the process."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("high" if allowed else "highest")
-    torch.backends.cudnn.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 @contextmanager

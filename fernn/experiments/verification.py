@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -156,20 +157,11 @@ def run(chosen: list[Case] | None = None, *, seed: int = 0) -> Iterator[Result]:
             torch.manual_seed(seed)
             model = case.make()
         video = sample_video(case.flow, steps=STEPS, seed=seed)
-
-        def report(
-            dtype: torch.dtype,
-            case: Case = case,
-            model: nn.Module = model,
-            video: Tensor = video,
-        ) -> Report:
-            forward = FixedHorizon(model, case.horizon) if case.horizon else model
-            return verify(forward, video, case.flow, dtype=dtype)
-
-        before = report(torch.float64)
-        low = {dtype: report(dtype) for dtype in (torch.float32, torch.bfloat16)}
+        forward = FixedHorizon(model, case.horizon) if case.horizon else model
+        report = partial(verify, forward, video, case.flow)
+        before, *low = (report(dtype=d) for d in (torch.float64, torch.float32, torch.bfloat16))
         _train(model, video.float())
-        yield Result(case, before, report(torch.float64), low[torch.float32], low[torch.bfloat16])
+        yield Result(case, before, report(dtype=torch.float64), *low)
 
 
 class FixedHorizon(nn.Module):

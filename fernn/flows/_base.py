@@ -282,7 +282,8 @@ def distinct(name: str, velocities: Sequence[tuple[float, ...]]) -> None:
     """Raise where V is empty or a velocity stands twice."""
     if not velocities:
         raise ValueError(f"`{name}` must not be empty: give at least the zero velocity.")
-    rounded = [_round(velocity) for velocity in velocities]
-    for index, velocity in enumerate(velocities):
-        if rounded[index] in rounded[:index]:
+    seen: set[tuple[float, ...]] = set()
+    for velocity in velocities:
+        if (rounded := _round(velocity)) in seen:
             raise ValueError(f"`{name}` must be distinct, got {velocity} twice.")
+        seen.add(rounded)

@@ -74,7 +74,7 @@ class GroupConv(nn.Module):
         return self.group.kernel(self.weight, self.kernel_size, lifting=self.lifting)
 
     def forward(self, x: Tensor) -> Tensor:
-        layout = "[N, C, " + ", ".join("DHW"[-self.group.dim :]) + "]"
+        layout = _check.layout("N, C", self.group.dim)
         _check.signal("x", x, rank=2 + self.group.dim, layout=layout, channels=self.in_channels)
         _check.same_place("x", x, self.weight)
         return convolve(x, self.kernel(), self.padding)

@@ -84,19 +84,7 @@ class Forecaster(nn.Module):
         self.pool = FlowPool("max", dim=flow.group.dim)
         width = hidden_channels * flow.group.order
         widths = [width] * (decoder_layers + 1) + [in_channels]
-        layers: list[nn.Module] = []
-        for source, target in pairwise(widths):
-            layers += [
-                _CONV[flow.group.dim](
-                    source,
-                    target,
-                    kernel_size,
-                    padding=kernel_size // 2,
-                    padding_mode="circular" if cyclic else "zeros",
-                ),
-                nn.ReLU(),
-            ]
-        self.decoder = nn.Sequential(*layers[:-1])
+        self.decoder = decoder(widths, kernel_size, flow.group.dim, cyclic=cyclic)
 
     @property
     def flow(self) -> Flow:
@@ -125,3 +113,20 @@ class Forecaster(nn.Module):
                 predictions.append(self.decoder(self.pool(state.lab(ahead))))
             frame = predictions[-1].detach().to(video.dtype)
         return torch.stack(predictions, 1)
+
+
+def decoder(widths: list[int], kernel_size: int, dim: int, *, cyclic: bool) -> nn.Sequential:
+    """g: convolutions with ReLU between them, on a torus or with zeros outside."""
+    layers: list[nn.Module] = []
+    for source, target in pairwise(widths):
+        layers += [
+            _CONV[dim](
+                source,
+                target,
+                kernel_size,
+                padding=kernel_size // 2,
+                padding_mode="circular" if cyclic else "zeros",
+            ),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(*layers[:-1])

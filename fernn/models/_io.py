@@ -24,7 +24,7 @@ from fernn.models._sequence import SequenceForecaster
 from fernn.models._wrapped import unwrapped
 
 Model = Forecaster | SequenceForecaster | Classifier | CNN3D
-_MODELS: dict[str, type[Model]] = {
+MODELS: dict[str, type[Model]] = {
     "Forecaster": Forecaster,
     "SequenceForecaster": SequenceForecaster,
     "Classifier": Classifier,
@@ -45,11 +45,11 @@ _MOST_MIXED = 2**12
 
 def save(model: Model, path: str | Path) -> None:
     """Write a model's weights and configuration to one safetensors file, all or nothing."""
-    if type(model) is not _MODELS.get(type(model).__name__):
+    if type(model) is not MODELS.get(type(model).__name__):
         raise TypeError(
-            f"`model` must be one of {', '.join(_MODELS)}, got {type(model).__name__}."
+            f"`model` must be one of {', '.join(MODELS)}, got {type(model).__name__}."
             + (
-                unwrapped("model", model, tuple(_MODELS.values()))
+                unwrapped("model", model, tuple(MODELS.values()))
                 or " For other modules use safetensors.torch.save_model."
             )
         )
@@ -135,7 +135,7 @@ def _described(model: Model, tensors: dict[str, Tensor]) -> dict[str, str]:
 def _build(metadata: dict[str, str], tensors: int) -> nn.Module:
     """The model that a file says it holds, without memory: what it says is not checked yet."""
     about = json.loads(metadata[_KEY])
-    made = _MODELS[about["model"]]
+    made = MODELS[about["model"]]
     config: dict[str, Any] = {name: _decode(value) for name, value in about["config"].items()}
     _believed(config.get("decoder_layers"), most=tensors, what="`decoder_layers`")
     _check_mixed(config)
@@ -173,7 +173,7 @@ def _match(
     model: nn.Module, found: dict[str, Tensor], metadata: dict[str, str], path: Path
 ) -> None:
     lines = _differences(model, found)
-    if lines and (hint := unwrapped("into", model, tuple(_MODELS.values()))):
+    if lines and (hint := unwrapped("into", model, tuple(MODELS.values()))):
         raise TypeError(f"`into` must be the model itself, got a {type(model).__name__}.{hint}")
     if lines and f'"model": "{type(model).__name__}"' not in metadata.get(_KEY, ""):
         lines.insert(0, f"(the model is a {type(model).__name__}, the file was written by another)")
@@ -234,10 +234,16 @@ def _decode(value: Any) -> Any:
 
 
 def _velocities(
-    radius: int = 0, dim: int = 2, closed: Sequence[int] = (), count: int = 0, **_: object
+    radius: int = 0,
+    dim: int = 2,
+    closed: Sequence[int] = (),
+    count: int = 0,
+    velocities: Sequence[object] = (),
+    **_: object,
 ) -> int:
-    """How many velocities a flow makes of its arguments, where they are not listed."""
-    return max(math.prod([2 * radius + 1] * min(dim, 3)), math.prod(closed), 2 * count + 1)
+    """How many velocities a flow makes of its arguments."""
+    made = math.prod([2 * radius + 1] * min(dim, 3)), math.prod(closed), 2 * count + 1
+    return max(*made, len(velocities))
 
 
 def _check_mixed(config: dict[str, Any]) -> None:

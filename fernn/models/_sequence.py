@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fernn import _check
 from fernn.flows import Translation
+from fernn.models._forecaster import decoder
 from fernn.models._plain import pools_plainly
 from fernn.nn import CausalAttention, Cell, ConvGRU, FlowEquivariant, FlowPool, State
 from fernn.ops import flow_pool
@@ -77,10 +78,8 @@ class SequenceForecaster(nn.Module):
             sequence = SEQUENCES[sequence](in_channels, hidden_channels)
         self.sequence = FlowEquivariant(sequence, flow)
         self.pool = FlowPool("max")
-        layers: list[nn.Module] = []
-        for _ in range(decoder_layers):
-            layers += [_conv(hidden_channels, hidden_channels), nn.ReLU()]
-        self.decoder = nn.Sequential(*layers, _conv(hidden_channels, in_channels))
+        widths = [hidden_channels] * (decoder_layers + 1) + [in_channels]
+        self.decoder = decoder(widths, kernel_size=3, dim=2, cyclic=True)
 
     @property
     def flow(self) -> Translation:
@@ -116,7 +115,3 @@ class SequenceForecaster(nn.Module):
             return flow_pool(h, shift)
         pooled: Tensor = self.pool(state.lab(ahead=1))
         return pooled
-
-
-def _conv(source: int, target: int) -> nn.Conv2d:
-    return nn.Conv2d(source, target, 3, padding=1, padding_mode="circular")

@@ -63,7 +63,7 @@ class Cell(nn.Module, ABC):
             found = [tuple(t.shape) if isinstance(t, Tensor) else type(t).__name__ for t in parts]
             raise TypeError(
                 f"the state of {type(self).__name__} must be a tuple of tensors that begin with "
-                f"the batch of the frame, {batch}, the last {_layout('B, K', self.dim)}, got "
+                f"the batch of the frame, {batch}, the last {_check.layout('B, K', self.dim)}, got "
                 f"{'a tuple of ' if parts is state else 'one alone, '}{', '.join(map(str, found))}."
             )
         return state
@@ -227,20 +227,18 @@ class CausalAttention(Cell):
 
 
 def _check_video(video: Tensor, dim: int, channels: int | None) -> None:
-    layout = _layout("B, T, C", dim)
+    layout = _check.layout("B, T, C", dim)
     _check.signal("video", video, rank=3 + dim, layout=layout, channels=channels)
 
 
 def _check_frame(frame: Tensor, state: States, channels: int | None, dim: int) -> None:
     """Raise unless a frame fits cell and state: a kernel would read past what it is given."""
-    _check.signal("frame", frame, rank=2 + dim, layout=_layout("B, C", dim), channels=channels)
+    _check.signal(
+        "frame", frame, rank=2 + dim, layout=_check.layout("B, C", dim), channels=channels
+    )
     wanted, held = ((x.shape[0], *x.shape[2:]) for x in (frame, state[-1]))
     if held != wanted:
         raise ValueError(
             f"`state` must have the batch and canvas of the frame, {tuple(frame.shape)}, "
             f"got one that ends in {tuple(state[-1].shape)}."
         )
-
-
-def _layout(axes: str, dim: int) -> str:
-    return f"[{axes}, " + ", ".join("DHW"[-dim:]) + "]"

@@ -92,7 +92,7 @@ class FlowConv(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         dim = self.flow.group.dim
-        layout = "[B, V, C, " + ", ".join("HW"[-dim:]) + "]"
+        layout = _check.layout("B, V, C", dim)
         _check.signal("h", h, rank=3 + dim, layout=layout, channels=self.weight.shape[1])
         if h.shape[1] != len(self.flow):
             raise ValueError(

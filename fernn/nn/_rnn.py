@@ -176,7 +176,7 @@ class FlowRNN(nn.Module):
             )
         for layer, h in zip(self._layers(), h0, strict=True):
             rank = 3 + self.flow.group.dim
-            _check.signal("h0", h, rank=rank, layout=_layout("B, V, K", self.flow))
+            _check.signal("h0", h, rank=rank, layout=_check.layout("B, V, K", self.flow.group.dim))
             if h.shape[1:3] != (len(self.flow), layer.channels):
                 raise ValueError(
                     f"`h0` must be lifted to {len(self.flow)} velocities of {layer.channels} "
@@ -293,7 +293,7 @@ class FlowRNN(nn.Module):
         return [cast(Layer, layer) for layer in self.layers]
 
     def _check_input(self, name: str, x: Tensor, *, sequence: bool) -> None:
-        layout = _layout("B, T, C" if sequence else "B, C", self.flow)
+        layout = _check.layout("B, T, C" if sequence else "B, C", self.flow.group.dim)
         if sequence and isinstance(x, Tensor) and x.ndim == 4 + self.flow.group.dim:
             raise ValueError(
                 f"`{name}` must be {layout}, got shape {tuple(x.shape)}, one axis too many for "
@@ -329,7 +329,3 @@ class FlowRNN(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.in_channels}, flow={self.flow!r}, frame={self.frame!r}"
-
-
-def _layout(axes: str, flow: Flow) -> str:
-    return f"[{axes}, " + ", ".join("DHW"[-flow.group.dim :]) + "]"

@@ -25,7 +25,7 @@ def runs(backend: str, obstacle: str | None) -> bool:
 def low_dtype(x: Tensor) -> torch.dtype:
     """The precision that x is computed in: that of autocast where it is on, else its own."""
     kind = x.device.type
-    if kind == "meta":  # tensors without values, which are counted with
+    if kind == "meta" or x.dtype == torch.float64:  # counted with, without values; left as it is
         return x.dtype
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 

@@ -101,9 +101,9 @@ def test_no_network(tiny_mnist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("no_proxy", "*")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/"
-    with pytest.raises(DataError, match=r"(?s)Connection refused.*Download it by hand.*put it at"):
-        fetch("mnist", tmp_path / "root", mirrors=[url])
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/"  # bound, so nobody else's, and deaf
+        with pytest.raises(DataError, match=r"(?s)Connection refused.*Download it by.*put it at"):
+            fetch("mnist", tmp_path / "root", mirrors=[url])
     assert names(tmp_path / "root") == []
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fernn.data import Batch, FlowingMNIST, load_digits
-from fernn.data._pool import load_pool
+from fernn.data._pool import canvases, load_pool
 from fernn.flows import RigidMotion, Rotation, Translation
 
 V2 = Translation(radius=2)
@@ -97,7 +97,7 @@ def test_rotation_by_quarter_turns():
         torch.testing.assert_close(
             frames[:, t], torch.rot90(frames[:, 0], t, (1, 2)), atol=2e-6, rtol=0
         )
-    upright = data._pool.canvases(torch.arange(8), (40, 40), data._levels)
+    upright = canvases(data._pool, torch.arange(8), (40, 40), data._levels)
     way = torch.arange(6.0)[None, :, None].expand(8, -1, -1) * 90
     made = torch.zeros(8, 6, 40, 40)
     data._render(torch.arange(8)[:, None], way[:, None], made)

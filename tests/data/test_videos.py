@@ -75,7 +75,7 @@ def test_data_loader(small, sums):
 
 def test_data_loader_with_workers(small, sums):
     loader = DataLoader(
-        small.at(1), batch_size=25, num_workers=2, multiprocessing_context="forkserver"
+        small.at(1), batch_size=25, num_workers=1, multiprocessing_context="forkserver"
     )
     assert torch.equal(seen(loader), sums)
 

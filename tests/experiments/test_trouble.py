@@ -13,6 +13,7 @@ from trained import Told, assert_equal, poison, weights
 from fernn.experiments import (
     checkpoint,
     datasets,
+    fabric,
     glimpses,
     objective,
     records,
@@ -73,7 +74,7 @@ def test_statistics_that_a_bad_step_moved_are_not_saved(tmp_path, monkeypatch):
 @pytest.fixture
 def half(monkeypatch):
     """float16 with loss scaling, on a CPU; what it is slow at is not refused."""
-    monkeypatch.setattr(train, "resolved", lambda *_: "cpu")
+    monkeypatch.setattr(fabric, "resolved", lambda *_: "cpu")
 
 
 def _overflowing(monkeypatch, steps):

@@ -34,10 +34,6 @@ __all__ = [
 Maker = Callable[[Results, str | None, Sources], list[Panel]]
 
 
-def _three(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    return _curves.learning(results, scale)
-
-
 def _four(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
     models = table_models("table1/translation/", results)
     at = best_scale(models, results) if scale is None else scale
@@ -47,44 +43,12 @@ def _four(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
     return [_curves.lengths(results, at, "translation"), strip]
 
 
-def _five(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    return _velocity.unseen(results, scale)
-
-
-def _six(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    return _velocity.between(results, scale)
-
-
-def _seven(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    return [_samples.clips(2, sources, rows=5)]
-
-
-def _eight(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    return _bars.motions(results, scale, "kth")
-
-
-def _eight_stand_in(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    return _bars.motions(results, scale, "actions")
-
-
-def _ten(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    return [_samples.clips(radius, sources) for radius in (0, 1, 2)]
-
-
-def _eleven(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    return _curves.cost(results, scale)
-
-
 def _twelve(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
     every = _samples.in_distribution(DATASETS, results, scale)
     return [
         _samples.strip_panel(f"{title}: forecasts", found, sources)
         for title, found in zip(DATASETS.values(), every, strict=True)
     ]
-
-
-def _thirteen(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
-    return [_curves.lengths(results, scale, "rotation")]
 
 
 def _fourteen(results: Results, scale: str | None, sources: Sources) -> list[Panel]:
@@ -106,20 +70,26 @@ def _fifteen(results: Results, scale: str | None, sources: Sources) -> list[Pane
 
 
 FIGURES: dict[str, tuple[str, Maker]] = {
-    "3": ("Validation loss against training steps", _three),
+    "3": ("Validation loss against training steps", lambda r, s, _: _curves.learning(r, s)),
     "4": ("Forecasts longer than those of training, translation", _four),
-    "5": ("Velocities that training did not show", _five),
-    "6": ("Velocities between those of V", _six),
-    "7": ("Clips under a moving camera", _seven),
-    "8": ("Accuracy under unseen motion, KTH", _eight),
+    "5": ("Velocities that training did not show", lambda r, s, _: _velocity.unseen(r, s)),
+    "6": ("Velocities between those of V", lambda r, s, _: _velocity.between(r, s)),
+    "7": ("Clips under a moving camera", lambda _, __, at: [_samples.clips(2, at, rows=5)]),
+    "8": ("Accuracy under unseen motion, KTH", lambda r, s, _: _bars.motions(r, s, "kth")),
     "8-actions": (
         "Accuracy under unseen motion, stand-in for KTH",
-        _eight_stand_in,
+        lambda r, s, _: _bars.motions(r, s, "actions"),
     ),
-    "10": ("Clips under V^T_0, V^T_1 and V^T_2", _ten),
-    "11": ("Runtime and memory against |V|", _eleven),
+    "10": (
+        "Clips under V^T_0, V^T_1 and V^T_2",
+        lambda _, __, at: [_samples.clips(radius, at) for radius in (0, 1, 2)],
+    ),
+    "11": ("Runtime and memory against |V|", lambda r, s, _: _curves.cost(r, s)),
     "12": ("Forecasts at the velocities of training", _twelve),
-    "13": ("Forecasts longer than those of training, rotation", _thirteen),
+    "13": (
+        "Forecasts longer than those of training, rotation",
+        lambda r, s, _: [_curves.lengths(r, s, "rotation")],
+    ),
     "14": ("Forecasts of 70 frames, translation", _fourteen),
     "15": ("Forecasts at velocities that training did not show", _fifteen),
 }

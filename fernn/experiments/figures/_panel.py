@@ -54,14 +54,14 @@ def compose(panels: Sequence[Panel], *, captions: bool = True) -> "Figure":
     return figure
 
 
-def save(figure: "Figure", path: Path, *, dpi: int = 120, about: str | None = None) -> None:
+def save(figure: "Figure", path: Path, *, about: str | None = None) -> None:
     """Write the figure as PNG, SVG or PDF, by the ending of its name, whole or not at all; what it
     is about is kept in the file."""
     ending = form(path)
     place = "Subject" if ending == "pdf" else "Description"
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(path) as part:
-        figure.savefig(part, format=ending, dpi=dpi, metadata={place: about} if about else None)
+        figure.savefig(part, format=ending, dpi=120, metadata={place: about} if about else None)
 
 
 def form(path: Path) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MOST = 4  # models in a strip; more would be too many to compare
 _ENDS = {"translation": ("grnn", "fernn-v2"), "rotation": ("grnn", "fernn-v4")}
+_FRAMES = 8  # of a clip
 _CELL, _ROW = 0.62, 0.7  # inches a frame, and from one row of frames to the next
 
 
@@ -118,7 +119,7 @@ def strip_panel(
     return Panel(title, paint, found.missing, found.note, size, found.scale)
 
 
-def clips(radius: int, sources: Sources, *, rows: int = 3, columns: int = 8) -> Panel:
+def clips(radius: int, sources: Sources, *, rows: int = 3) -> Panel:
     """Figures 7 and 10: clips under a camera that moves with V^T_radius."""
     if sources.archive is None:
         return Panel(f"Moving KTH, V^T_{radius}", None, (lacking.ARCHIVE,))
@@ -127,17 +128,17 @@ def clips(radius: int, sources: Sources, *, rows: int = 3, columns: int = 8) -> 
     videos = MovingClips(archive, Translation(radius=radius), "test")
     # Clips are sorted by class, so equal steps through them show different ones.
     batch = videos.batch([i * len(videos) // rows for i in range(rows)], epoch=0)
-    size = (1.3 + _CELL * columns, 0.7 + _CELL * rows)
+    size = (1.3 + _CELL * _FRAMES, 0.7 + _CELL * rows)
 
     def paint(figure: "FigureBase") -> None:
-        _frames(figure, batch, archive.classes, columns)
+        _frames(figure, batch, archive.classes)
 
     return Panel(f"{name}, V^T_{radius}", paint, size=size)
 
 
-def _frames(figure: "FigureBase", batch: Batch, classes: tuple[str, ...], columns: int) -> None:
+def _frames(figure: "FigureBase", batch: Batch, classes: tuple[str, ...]) -> None:
     grid = figure.subplots(len(batch.frames), 1, squeeze=False)[:, 0]
-    times = [column * batch.frames.shape[1] // columns for column in range(columns)]
+    times = [column * batch.frames.shape[1] // _FRAMES for column in range(_FRAMES)]
     for row, (axes, video) in enumerate(zip(grid, batch.frames[:, :, 0], strict=True)):
         moved = "  ".join(f"{c:+d}" if c else "0" for c in batch.velocities[row, 0].tolist())
         label = f"{classes[int(batch.labels[row])]}\n{moved}"

@@ -11,20 +11,15 @@ from typing import Any, Self
 from torch import nn
 
 from fernn import _check
+from fernn.experiments import paper
 from fernn.experiments.recipes import _scales
 from fernn.flows import Flow
-from fernn.models import CNN3D, Classifier, Forecaster, SequenceForecaster
+from fernn.models import MODELS
 
 SCALES = ("paper", "short", "quick")
 TASKS = ("forecast", "classify")
 KINDS = ("flowing", "bouncing", "clips")
 SCHEDULES = ("constant", "cosine")
-MODELS: dict[str, type[nn.Module]] = {
-    "Forecaster": Forecaster,
-    "SequenceForecaster": SequenceForecaster,
-    "Classifier": Classifier,
-    "CNN3D": CNN3D,
-}
 
 
 @dataclass(frozen=True)
@@ -35,6 +30,12 @@ class Published:
     row: str
     mean: float | None = None
     spread: float | None = None
+
+
+def published(name: str, where: str, row: str) -> Published:
+    """What the paper reports of the recipe of this name, if anything."""
+    values = (value for value in paper.VALUES if value.recipe == name)
+    return Published(where, row, *next(((v.mean, v.spread) for v in values), ()))
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import fernn.flows
-from fernn.experiments.recipes._base import MODELS, Data, Published, Recipe, Training
+from fernn.experiments.recipes._base import Data, Published, Recipe, Training
 from fernn.flows import Flow
 from fernn.groups import SE2
+from fernn.models import MODELS
 
 _VALUES = {
     **{name: getattr(fernn.flows, name) for name in ("Translation", "Rotation", "RigidMotion")},

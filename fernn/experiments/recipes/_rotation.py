@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fernn.experiments.recipes._base import Data, Published, Recipe, Training
+from fernn.experiments.recipes._base import Data, Published, Recipe, Training, published
 from fernn.experiments.recipes._translation import transported
 from fernn.flows import Rotation
 from fernn.groups import SE2
@@ -10,12 +10,12 @@ from fernn.groups import SE2
 ORIENTATIONS = 36  # C_36: every velocity of V^R_N is a multiple of its 10°
 
 
-def row(name: str, label: str, count: int, mean: float, spread: float) -> Recipe:
+def row(name: str, label: str, count: int) -> Recipe:
     """Table 1, rotation: a row, on SE(2) with 32 channels in 36 orientations, in the lab frame."""
-    flow = Rotation(count=4)
+    flow, name = Rotation(count=4), f"table1/rotation/{name}"
     return Recipe(
-        name=f"table1/rotation/{name}",
-        published=Published("Table 1, Rotating MNIST V^R_4", label, mean, spread),
+        name=name,
+        published=published(name, "Table 1, Rotating MNIST V^R_4", label),
         task="forecast",
         model="Forecaster",
         options={
@@ -31,17 +31,17 @@ def row(name: str, label: str, count: int, mean: float, spread: float) -> Recipe
 
 def grnn() -> Recipe:
     """Table 1, rotation, G-RNN."""
-    return row("grnn", "G-RNN", 0, 4.0e-3, 5e-4)
+    return row("grnn", "G-RNN", 0)
 
 
 def fernn_v2() -> Recipe:
     """Table 1, rotation, FERNN-V^R_2."""
-    return row("fernn-v2", "FERNN-V^R_2", 2, 1.3e-3, 5e-5)
+    return row("fernn-v2", "FERNN-V^R_2", 2)
 
 
 def fernn_v4() -> Recipe:
     """Table 1, rotation, FERNN-V^R_4."""
-    return row("fernn-v4", "FERNN-V^R_4", 4, 6.1e-4, 3e-5)
+    return row("fernn-v4", "FERNN-V^R_4", 4)
 
 
 def comoving(recipe: Recipe) -> Recipe:

@@ -3,20 +3,20 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fernn.experiments.recipes._base import Data, Published, Recipe, Training
+from fernn.experiments.recipes._base import Data, Published, Recipe, Training, published
 from fernn.flows import Translation
 
 
-def row(name: str, label: str, radius: int | None, mean: float, spread: float) -> Recipe:
-    """Table 1, translation: a row; no radius is the G-RNN, V = {0}."""
-    flow = Translation(radius=2)
+def row(name: str, label: str, radius: int) -> Recipe:
+    """Table 1, translation: a row."""
+    flow, name = Translation(radius=2), f"table1/translation/{name}"
     return Recipe(
-        name=f"table1/translation/{name}",
-        published=Published("Table 1, Translating MNIST V^T_2", label, mean, spread),
+        name=name,
+        published=published(name, "Table 1, Translating MNIST V^T_2", label),
         task="forecast",
         model="Forecaster",
         options={
-            "flow": Translation(radius=radius or 0),
+            "flow": Translation(radius=radius),
             "hidden_channels": 128,
             "readout": "published",
         },
@@ -27,17 +27,17 @@ def row(name: str, label: str, radius: int | None, mean: float, spread: float) -
 
 def grnn() -> Recipe:
     """Table 1, translation, G-RNN."""
-    return row("grnn", "G-RNN", None, 8.1e-3, 6e-4)
+    return row("grnn", "G-RNN", 0)
 
 
 def fernn_v1() -> Recipe:
     """Table 1, translation, FERNN-V^T_1."""
-    return row("fernn-v1", "FERNN-V^T_1", 1, 5.3e-4, 8e-5)
+    return row("fernn-v1", "FERNN-V^T_1", 1)
 
 
 def fernn_v2() -> Recipe:
     """Table 1, translation, FERNN-V^T_2."""
-    return row("fernn-v2", "FERNN-V^T_2", 2, 1.5e-4, 2e-5)
+    return row("fernn-v2", "FERNN-V^T_2", 2)
 
 
 def transported(recipe: Recipe) -> Recipe:
@@ -71,13 +71,12 @@ def interpolating(*velocities: int) -> Recipe:
     )
 
 
-def bouncing(
-    name: str, label: str, mean: float | None, spread: float | None, **options: Any
-) -> Recipe:
+def bouncing(name: str, label: str, **options: Any) -> Recipe:
     """Table 4, Bouncing MNIST: a row."""
+    name = f"table4/{name}"
     return fernn_v2().but(
-        name=f"table4/{name}",
-        published=Published("Table 4, Bouncing MNIST V^T_2", label, mean, spread),
+        name=name,
+        published=published(name, "Table 4, Bouncing MNIST V^T_2", label),
         data={"kind": "bouncing", "canvas": (28, 48)},
         options=options,
         seeds=3,
@@ -86,31 +85,31 @@ def bouncing(
 
 def bouncing_grnn() -> Recipe:
     """Table 4, G-RNN."""
-    return bouncing("grnn", "G-RNN", 2.5e-2, 3e-4, flow=Translation(radius=0))
+    return bouncing("grnn", "G-RNN", flow=Translation(radius=0))
 
 
 def bouncing_fernn() -> Recipe:
     """Table 4, FERNN-V^T_2."""
-    return bouncing("fernn-v2", "FERNN-V^T_2", 1.8e-2, 3e-4)
+    return bouncing("fernn-v2", "FERNN-V^T_2")
 
 
 def bouncing_mixing() -> Recipe:
     """Table 4, FERNN-V^T_2 with the full kernel over velocity differences."""
-    return bouncing("fernn-v2-mixing", "FERNN-V^T_2 + V-mixing", 8.9e-3, 9e-4, mixing="full")
+    return bouncing("fernn-v2-mixing", "FERNN-V^T_2 + V-mixing", mixing="full")
 
 
 def bouncing_mixing_near() -> Recipe:
     """Beside Table 4: velocities that mix with their neighbours alone, a ninth of the kernel."""
-    return bouncing(
-        "fernn-v2-mixing-near", "FERNN-V^T_2 + V-mixing, radius 1", None, None, mixing=1
-    )
+    return bouncing("fernn-v2-mixing-near", "FERNN-V^T_2 + V-mixing, radius 1", mixing=1)
 
 
 def larger() -> Recipe:
     """The larger baseline: a G-RNN with eight times the channels on Translating MNIST."""
     return grnn().but(
         name="larger/mnist",
-        published=Published("Larger baselines, Translating MNIST V^T_2", "G-RNN ×8", 2.0e-3),
+        published=published(
+            "larger/mnist", "Larger baselines, Translating MNIST V^T_2", "G-RNN ×8"
+        ),
         options={"hidden_channels": 8 * 128},
     )
 
