@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from fernn._files import written_whole
 from fernn.flows import Flow, Translation
 
 if TYPE_CHECKING:
@@ -179,7 +180,8 @@ class Report:
             raise ImportError("plot needs matplotlib: pip install 'fernn[experiments]'.") from None
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
         paint(self, figure)
-        figure.savefig(path, dpi=150)
+        with written_whole(Path(path)) as part:
+            figure.savefig(part, format=Path(path).suffix[1:] or "png", dpi=150)
 
 
 def paint(report: Report, figure: "FigureBase") -> None:

@@ -2,9 +2,16 @@
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("fernn", deadline=None, derandomize=True, max_examples=30, database=None)
+settings.register_profile(
+    "fernn",
+    deadline=None,
+    derandomize=True,
+    max_examples=30,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],  # of the machine
+)
 settings.load_profile("fernn")
 
 torch.set_num_threads(1)  # the tensors are tiny, and workers of pytest-xdist share the cores

@@ -1,5 +1,8 @@
 """Constants that follow their users from device to device."""
 
+import copy
+import pickle
+
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -15,6 +18,15 @@ def test_a_copy_outlives_the_mode_of_the_one_who_asks_first() -> None:
     with torch.inference_mode():
         assert not constant.on(meta).is_inference()
     assert constant.on(meta) is constant.on(meta)
+
+
+def test_copies_stay_where_they_are() -> None:
+    """A pickle, as for a worker, is read where there may be no such device."""
+    constant = Constant(torch.arange(3))
+    constant.on(torch.device("meta"))
+    for again in (pickle.loads(pickle.dumps(constant)), copy.deepcopy(constant)):
+        assert not again._copies
+        assert torch.equal(again.on(torch.device("cpu")), torch.arange(3))
 
 
 def test_what_a_transform_or_a_fake_mode_makes_is_not_kept(monkeypatch) -> None:

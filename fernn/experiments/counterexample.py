@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from fernn._files import written_whole
 from fernn.flows import Flow, Translation
 from fernn.nn import FlowRNN
 
@@ -92,4 +93,5 @@ def draw(example: Counterexample, path: Path) -> None:
         fontsize=11,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    with written_whole(path) as part:
+        figure.savefig(part, format="png", dpi=110)

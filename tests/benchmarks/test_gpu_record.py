@@ -188,10 +188,9 @@ def test_rotation_rows_count_their_arithmetic_and_follow_their_rival() -> None:
 
 
 def test_what_is_launched_is_recorded_longest_first() -> None:
-    x = torch.rand(1000, 1000)
-    x.sum()  # what runs for the first time may take longer than the products
+    x = torch.rand(300, 300)
     kernels = timing.launched(lambda: (x @ x).sum(), ProfilerActivity.CPU)
-    assert next(iter(kernels)) == "aten::mm"
+    assert {"aten::mm", "aten::sum"} <= kernels.keys()
     assert list(kernels.values()) == sorted(kernels.values(), reverse=True)
     assert len(kernels) <= timing.KERNELS
 

@@ -330,3 +330,13 @@ def test_flops_per_sequence_of_other_models(name, expected):
     assert found > 1e8
     if expected is not None:
         assert found == pytest.approx(expected, rel=0.05)
+
+
+def test_evaluation_gives_every_module_its_mode_back(recipe):
+    model = recipe.build().train()
+    model.decoder.eval()  # as what is frozen
+    modes = [module.training for module in model.modules()]
+    evaluation.sequence_errors(model, recipe, 1)
+    assert [module.training for module in model.modules()] == modes
+    assert True in modes
+    assert False in modes

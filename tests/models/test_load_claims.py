@@ -38,8 +38,9 @@ def test_load_compares_shapes_before_it_takes_memory(options, tmp_path):
         {"flow": {"Translation": {"closed": [1000, 1000]}}},
         {"flow": {"Rotation": {"count": 60000, "degrees": 0.001}}},
         {"flow": {"Rotation": {"count": 1, "group": {"SE2": 10**6}}}},
+        {"flow": {"RigidMotion": {"velocities": [[0, 0, i] for i in range(2**16 + 1)]}}},
     ],
-    ids=str,
+    ids=lambda config: str(config)[:60],
 )
 def test_load_refuses_counts_that_no_model_has(config, tmp_path):
     doctored(tmp_path / "model", config)

@@ -173,6 +173,17 @@ def test_flow_step_in_lower_precision_stays_near_double(dtype, backend):
         assert error(a, b) < TOLERANCE[dtype]
 
 
+def test_flow_step_under_autocast_leaves_float64_as_it_is():
+    h, kernel, drive, shift = problem((5, 7), 5, 3, 5, 3, dtype=torch.float64)
+    with torch.autocast("cpu", torch.bfloat16):
+        lean, reference = (
+            flow_step(h, kernel, drive, shift, "relu", backend=backend)
+            for backend in ("lean", "reference")
+        )
+    assert lean.dtype == torch.float64
+    assert error(lean, reference) < TOLERANCE[torch.float64]
+
+
 def test_flow_step_under_autocast_computes_in_bfloat16_for_both_backends():
     h, kernel, drive, shift = problem((5, 7), 5, 3, 5, 3, dtype=torch.float32)
     outputs = {}
