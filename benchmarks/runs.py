@@ -86,7 +86,7 @@ def controls(found: results.Results) -> str:
     columns += ["validation", "test", "step 60"]
     lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(columns) - 1)]
     runs = [run for run in found.changed if not _longer(run)]
-    _on_one_source(runs)
+    _check_alike(runs)
     runs.sort(key=lambda run: (run.name != TRANSPORTED, -run.record["val_loss"]))
     for run in runs:
         training, metrics = run.record["recipe"]["training"], run.metrics
@@ -108,7 +108,7 @@ def horizons(found: results.Results) -> str:
     runs = [run for run in found.changed if run.name == TRANSPORTED]
     alike = [run.record["recipe"]["training"] for run in runs if _longer(run)]
     runs = [run for run in runs if run.record["recipe"]["training"] in alike]
-    _on_one_source(runs)
+    _check_alike(runs)
     runs.sort(
         key=lambda run: (run.record["recipe"]["data"]["horizon"], -run.record["curve"][-1]["step"])
     )
@@ -120,11 +120,18 @@ def horizons(found: results.Results) -> str:
     return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
 
 
-def _on_one_source(runs: list[results.Result]) -> None:
-    """Refuse to compare runs on different digits."""
+def _check_alike(runs: list[results.Result]) -> None:
+    """Refuse to compare runs on different digits, or trained otherwise than their table shows."""
     sources = sorted({run.record["data"] for run in runs})
     if len(sources) > 1:
         raise ValueError(f"runs of one table must share their data, got {', '.join(sources)}.")
+    for name in ("epochs", "schedule", "warmup"):
+        values = {run.record["recipe"]["training"][name] for run in runs}
+        if len(values) > 1:
+            raise ValueError(
+                f"runs of one table must share their training.{name}, got "
+                f"{', '.join(map(str, sorted(values)))}."
+            )
 
 
 def _longer(run: results.Result) -> bool:

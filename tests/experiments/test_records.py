@@ -134,6 +134,15 @@ def test_controls_on_other_digits_are_not_compared(table, part, setting, tmp_pat
         table(results.load(tmp_path))
 
 
+def test_controls_trained_otherwise_than_they_show_are_not_compared(tmp_path):
+    for clip, warmup in ((8, 0.0), (9, 0.05)):
+        recipe = find(runs.TRANSPORTED, "quick").but(training={"clip": clip, "warmup": warmup})
+        about = {"data": "MNIST", "metrics": forecast_metrics(recipe.name, "quick")}
+        write_run(tmp_path, recipe.name, scale="quick", recipe=recipe, **about)
+    with pytest.raises(ValueError, match=r"must share their training\.warmup, got 0\.0, 0\.05"):
+        runs.controls(results.load(tmp_path))
+
+
 def test_readme_begins_with_the_training_that_validates_best(tmp_path):
     name, recipe = "table1/translation/grnn", find("table1/translation/grnn", "short")
     better = recipe.but(training={"batch_size": 32})
