@@ -15,11 +15,11 @@ def invoke():
 
 
 @pytest.fixture
-def plotted(monkeypatch):
+def plotted(monkeypatch, tmp_path):
     """The axes that a report plots, drawn."""
 
     def plot(report):
-        report.plot("unwritten.png")
+        report.plot(tmp_path / "errors.png")
         (axes,) = figures.pop().axes
         axes.figure.draw_without_rendering()
         return axes
