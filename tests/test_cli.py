@@ -64,6 +64,18 @@ def test_verify_of_a_readout_that_does_not_move_along_fails(tmp_path, invoke):
     assert "So its recurrence is flow equivariant, and what comes out" in result.output
 
 
+def test_verify_of_an_output_that_is_rounded_away_does_not_call_it_broken(tmp_path, invoke):
+    path = tmp_path / "model.safetensors"
+    torch.manual_seed(0)
+    model = Forecaster(flow=Translation(radius=1), hidden_channels=4, readout="published")
+    torch.nn.init.constant_(model.decoder[-1].bias, 1000.0)
+    save(model, path)
+    result = invoke("verify", str(path), "--dtype", "bfloat16")
+    assert result.exit_code == 1
+    assert "Translation(closed=(5, 5)), bfloat16: inconclusive" in result.output
+    assert "what comes out of the model is not" not in result.output
+
+
 def test_verify_of_a_large_kernel_takes_a_canvas_that_holds_it(tmp_path, invoke):
     path = tmp_path / "model.safetensors"
     save(Forecaster(flow=Translation(radius=1), hidden_channels=2, kernel_size=13), path)

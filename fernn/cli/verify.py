@@ -50,8 +50,8 @@ def verify_command(
 ) -> None:
     """Measure how flow equivariant a model is; without an argument, every model on every flow.
 
-    Exits with 1 where its recurrence or, under translation on a closed V, its output is not, and of
-    a table where a verdict is not the theory's.
+    Exits with 1 where its recurrence or, under translation on a closed V, its output was not found
+    to be, and of a table where a verdict is not the theory's.
     """
     if what in (None, "pretrained"):
         _refuse(context, "dtype", "steps", "radius", "plot")
@@ -111,12 +111,11 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
         say(f"errors drawn to {plot}")
     if report.verdict not in _COLOURS:
         return False
-    if group and through.verdict not in _COLOURS:
+    if through.verdict == "broken" and group:
         print("\nSo its recurrence is flow equivariant, and what comes out of the model is not.")
-        return False
-    if isinstance(closed, Rotation) and through.verdict not in _COLOURS:
+    elif through.verdict == "broken" and isinstance(closed, Rotation):
         print("\nSo it must be: its decoder is of ordinary convolutions, which do not turn.")
-    return True
+    return through.verdict in _COLOURS or not group
 
 
 def _draw(reports: dict[str, Report], path: Path) -> None:
