@@ -145,6 +145,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
     "results/README.md": {
         "cost": ("results", runs.spent),
         "lengths": ("results", runs.lengths),
+        "velocities": ("results", runs.velocities),
     },
     "fernn/ops/README.md": {
         "goals": ("benchmarks/results/gpu.json", report.goals),

@@ -5,8 +5,10 @@ from statistics import fmean
 
 from fernn.experiments import records, results, tables
 from fernn.experiments.numerals import duration
+from fernn.experiments.recipes import from_json
 from fernn.experiments.render import to_markdown
 from fernn.experiments.tabular import RATIO
+from fernn.flows import Flow
 
 
 def _larger(found: results.Results) -> results.Results:
@@ -56,6 +58,36 @@ def lengths(found: results.Results) -> str:
         cells = [label, *(f"{value:.1e}" for value in mean), f"{ratio:.1f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def velocities(found: results.Results) -> str:
+    """The least and the largest error at one velocity for both digits, of models that were not
+    trained on all velocities of the test split."""
+    columns = ["test MSE", "trained", "training showed", "in V, not shown", "neither", "test split"]
+    lines = ["| " + " | ".join(columns) + " |", "|---|---|" + "--:|" * 4]
+    for run in _larger(found).every:
+        if not run.name.startswith("fig5/"):
+            continue
+        recipe = from_json(run.record["recipe"])
+        shown, own = (_velocities(flow) for flow in (recipe.data.flow, recipe.options["flow"]))
+        groups: dict[str, list[float]] = {name: [] for name in columns[2:5]}
+        for entry in run.metrics["mse_per_velocity"]:
+            velocity = tuple(entry["velocity"])
+            name = columns[2 if velocity in shown else 3 if velocity in own else 4]
+            groups[name].append(entry["mse"])
+        how, others = _how(run.scale, run.record["epochs"], run.changes)
+        cells = [", ".join((f"`{run.name}`", *others)), how, *map(_range, groups.values())]
+        lines.append("| " + " | ".join([*cells, number(run.metrics["test_mse"])]) + " |")
+    return "\n".join(lines)
+
+
+def _velocities(flow: Flow) -> set[tuple[float, ...]]:
+    return {tuple(velocity) for velocity in flow.velocities.tolist()}
+
+
+def _range(errors: list[float]) -> str:
+    ends = [number(min(errors)), number(max(errors))] if errors else ["–"]
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _how(scale: str, epochs: object, changes: Sequence[str]) -> tuple[str, list[str]]:

@@ -113,6 +113,17 @@ def test_readme_shows_long_settings_in_full(tmp_path):
     assert "settings 1" not in shown
 
 
+def test_velocities_are_told_apart_by_what_training_showed_and_v_holds(tmp_path):
+    name = "fig5/rotation/fernn-v4-comoving-transported"
+    errors = {-50.0: 0.5, -40.0: 0.03, -20.0: 0.01, -10.0: 0.004, 0.0: 0.001, 10.0: 0.004}
+    listed = [{"velocity": [turn], "mse": error} for turn, error in errors.items()]
+    metrics = forecast_metrics(name) | {"mse_per_velocity": listed, "test_mse": 0.2}
+    write_run(tmp_path, name, metrics=metrics)
+    row = runs.velocities(results.load(tmp_path)).splitlines()[-1]
+    assert row.startswith(f"| `{name}` | short, ")
+    assert row.endswith(" | 1.0e-03 to 4.0e-03 | 1.0e-02 to 3.0e-02 | 5.0e-01 | 2.0e-01 |")
+
+
 def test_readme_names_every_commit_of_a_run():
     old = {"environment": ENVIRONMENT | {"torch": "9.9"}}
     new = old | {"commits": ["a" * 40 + "+", "unknown", "b" * 40]}
