@@ -106,7 +106,11 @@ def _kind(recipe: Recipe) -> str:
     """The row of the benchmark that runs the same kernels, or a name of what has no row."""
     options = recipe.options
     if recipe.model == "Classifier":
-        return "G-RNN+" if options.get("transport") == "learned" else "Clips, FERNN-V^T_2"
+        if options.get("transport") == "learned":
+            return "G-RNN+"
+        count = len(options["flow"])  # few images of few channels do not fill a GPU
+        small = count < 25 and options["hidden_channels"] <= 128
+        return f"Clips, |V| = {count}" if small else "Clips, FERNN-V^T_2"
     if recipe.model == "SequenceForecaster":
         return f"{options['sequence']}, |V| = {len(options['flow'])}"
     if recipe.model != "Forecaster":

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import apart, left, naive, report, runs
+from benchmarks import apart, controls, left, naive, report, runs
 from benchmarks.runs import number, origin
 from fernn._files import written_whole
 from fernn.experiments import records, results
@@ -123,26 +123,28 @@ def drift(record: dict) -> str:
 Section = tuple[str, Callable[..., str]]
 SECTIONS: dict[str, dict[str, Section]] = {
     "README.md": {
-        "verification": ("results/verification.json", verification),
         "best": ("results", runs.best),
-        "training": ("results", runs.training),
-        "results": ("results", runs.trained),
-        "naive": ("benchmarks/results/naive.json", naive.table),
-        "left": ("benchmarks/results/left.json", left.table),
         "pretrained": ("results/pretrained-verification.json", pretrained),
         "speed": ("benchmarks/results/gpu.json", report.table),
+    },
+    "docs/verification.md": {"verification": ("results/verification.json", verification)},
+    "docs/speed.md": {
         "streaming": ("benchmarks/results/gpu.json", report.streaming),
         "cpu": ("benchmarks/results/cpu.json", cpu),
         "rates": ("benchmarks/results/data-h200.json", rates),
     },
     "docs/training.md": {
-        "controls": ("results/controls", runs.controls),
+        "controls": ("results/controls", controls.controls),
         "apart": ("benchmarks/results/apart.json", apart.table),
         "observed": ("benchmarks/results/observed.json", apart.table),
         "drift": ("benchmarks/results/drift.json", drift),
-        "horizons": ("results/controls", runs.horizons),
+        "horizons": ("results/controls", controls.horizons),
     },
     "results/README.md": {
+        "results": ("results", runs.trained),
+        "training": ("results", runs.training),
+        "naive": ("benchmarks/results/naive.json", naive.table),
+        "left": ("benchmarks/results/left.json", left.table),
         "cost": ("results", runs.spent),
         "lengths": ("results", runs.lengths),
         "velocities": ("results", runs.velocities),

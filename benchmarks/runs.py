@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fernn.experiments import records, results, tables
-from fernn.experiments.numerals import duration
-from fernn.experiments.recipes import from_json
+from fernn.experiments.numerals import duration, number_text
+from fernn.experiments.recipes import from_json, of_training
 from fernn.experiments.render import to_markdown
 from fernn.experiments.tabular import RATIO
 from fernn.flows import Flow
@@ -17,29 +17,6 @@ def _larger(found: results.Results) -> results.Results:
         tuple(r for r in found.found if r.scale != "quick"),
         changed=tuple(r for r in found.changed if r.scale != "quick"),
     )
-
-
-def best(found: results.Results) -> str:
-    """Of each forecaster that the paper has a number of the training with the least validation
-    loss; the test split has no say."""
-    larger = _larger(found)
-    kept: dict[str, tuple[float, str]] = {}
-    for key in ("1", "4"):
-        rows = (row for table in tables.by_scale(key, larger) for row in table.rows)
-        for data in (row.data for row in rows if row.data["n"] and row.data["paper"]):
-            what = data["recipe"], data["scale"], data["changes"]
-            runs = [run for run in larger.every if (run.name, run.scale, run.changes) == what]
-            loss = fmean(run.record["val_loss"] for run in runs)
-            mean, reported = data["ours"]["mean"], data["paper"]["mean"]
-            how, _ = _how(data["scale"], ", ".join(map(str, data["epochs"])), data["changes"])
-            readout = "" if "transported" in data["recipe"] else ", published"
-            cells = [data["row"] + readout, f"`{data['recipe']}`", number(reported), number(mean)]
-            cells += [f"{data['ratio']:.2f}", number(loss), how, duration(data["wall_seconds"])]
-            if data["recipe"] not in kept or loss < kept[data["recipe"]][0]:
-                kept[data["recipe"]] = loss, "| " + " | ".join(cells) + " |"
-    columns = ["model", "recipe", "paper", "ours", "ours / paper", "validation", "trained", "time"]
-    lines = ["| " + " | ".join(columns) + " |", "|---|---|--:|--:|--:|--:|---|--:|"]
-    return "\n".join([*lines, *(line for _, line in kept.values())])
 
 
 def lengths(found: results.Results) -> str:
@@ -108,69 +85,6 @@ def _how(scale: str, epochs: object, changes: Sequence[str]) -> tuple[str, list[
     return ", ".join(words), others
 
 
-TRANSPORTED = "table1/translation/fernn-v2-transported"
-"""What most controls are of."""
-
-
-def controls(found: results.Results) -> str:
-    """Runs that differ in how they train and read out, of each readout the largest error first."""
-    columns = ["readout", "rate", "batch", "gradient clipped at", "steps"]
-    columns += ["validation", "test", "step 60"]
-    lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(columns) - 1)]
-    runs = [run for run in found.changed if not _longer(run)]
-    _check_alike(runs)
-    runs.sort(key=lambda run: (run.name != TRANSPORTED, -run.record["val_loss"]))
-    for run in runs:
-        training, metrics = run.record["recipe"]["training"], run.metrics
-        steps = run.record["curve"][-1]["step"]
-        cells = [run.record["recipe"]["options"]["readout"], f"{training['learning_rate']:g}"]
-        cells += [training["batch_size"], f"{training['clip']:g}"]
-        errors = run.record["val_loss"], metrics["test_mse"], metrics["mse_per_step_long"][59]
-        cells += [f"{steps:,}", *map(number, errors)]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
-
-
-def horizons(found: results.Results) -> str:
-    """Runs that differ in how many frames they learn to forecast, and in how many sequences."""
-    steps = (1, 5, 10, 20, 30, 60)
-    columns = ["frames forecast in training", "sequences", "steps"]
-    columns += [f"step {step}" for step in steps] + ["60 over 10"]
-    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
-    runs = [run for run in found.changed if run.name == TRANSPORTED]
-    alike = [run.record["recipe"]["training"] for run in runs if _longer(run)]
-    runs = [run for run in runs if run.record["recipe"]["training"] in alike]
-    _check_alike(runs)
-    runs.sort(
-        key=lambda run: (run.record["recipe"]["data"]["horizon"], -run.record["curve"][-1]["step"])
-    )
-    for run in runs:
-        errors, last = run.metrics["mse_per_step_long"], run.record["curve"][-1]
-        cells = [str(run.record["recipe"]["data"]["horizon"]), f"{last['sequences']:,}"]
-        cells += [f"{last['step']:,}", *(number(errors[step - 1]) for step in steps)]
-        lines.append("| " + " | ".join([*cells, f"{errors[59] / errors[9]:.1f}"]) + " |")
-    return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
-
-
-def _check_alike(runs: list[results.Result]) -> None:
-    """Refuse to compare runs on different digits, or trained otherwise than their table shows."""
-    sources = sorted({run.record["data"] for run in runs})
-    if len(sources) > 1:
-        raise ValueError(f"runs of one table must share their data, got {', '.join(sources)}.")
-    for name in ("epochs", "schedule", "warmup"):
-        values = {run.record["recipe"]["training"][name] for run in runs}
-        if len(values) > 1:
-            raise ValueError(
-                f"runs of one table must share their training.{name}, got "
-                f"{', '.join(map(str, sorted(values)))}."
-            )
-
-
-def _longer(run: results.Result) -> bool:
-    """Whether a run learned longer forecasts than its recipe asks for."""
-    return any(change.startswith("data.horizon=") for change in run.changes)
-
-
 def training(found: results.Results) -> str:
     """How the runs of recipes as they are were trained, by what they see and by scale."""
     keys = ("epochs", "batch_size", "learning_rate", "schedule", "warmup", "clip")
@@ -206,39 +120,80 @@ def _each(values: list) -> str:
 
 
 def trained(found: results.Results) -> str:
-    """Every table that has runs at the scales of the paper's models."""
+    """Every run at the scales of the paper's models, a table for each task."""
+    return _tables(_larger(found), LOSS)
+
+
+def best(found: results.Results) -> str:
+    """The same, but of each model only what was trained as published, and what has the least
+    validation loss of all that differ in training alone; the test split has no say."""
     larger = _larger(found)
-    shown = [_shown(key, larger) for key in tables.KEYS if key != tables.COST]
+    alike: dict[_Kind, list[float]] = {}
+    for run in larger.every:
+        if of_training(run.changes):
+            alike.setdefault(_kind(run), []).append(run.record["val_loss"])
+    falling = sorted(alike, key=lambda kind: -fmean(alike[kind]))
+    least = {kind[0]: kind for kind in falling}  # the last of a name stays
+    kept = {*least.values(), *(kind for kind in alike if kind[1:] == ("paper", ()))}
+    found_, changed = (
+        tuple(run for run in runs if _kind(run) in kept) for runs in (larger.found, larger.changed)
+    )
+    return _tables(results.Results(found_, changed=changed))
+
+
+_Kind = tuple[str, str, tuple[str, ...]]
+
+
+def _kind(run: results.Result) -> _Kind:
+    """What runs that differ in their seeds alone share."""
+    return run.name, run.scale, run.changes
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+LOSS = "validation loss"
+
+
+def _tables(larger: results.Results, *more: str) -> str:
+    shown = [_shown(key, larger, more) for key in tables.KEYS if key != tables.COST]
     return "\n\n".join(filter(None, shown)) or "No run at the scales `paper` and `short` yet."
 
 
-def _shown(key: str, larger: results.Results) -> str:
-    """One table, of the rows that have runs; nothing where there is none."""
+def _shown(key: str, larger: results.Results, more: Sequence[str]) -> str:
+    """A table of the rows that have runs, in parts of one task each; nothing where none has."""
     made = tables.by_scale(key, larger)
     rows = [row for table in made for row in table.rows if row.trained]
     if not rows:
         return ""
-    known = [column for column in ("paper", "ours", RATIO) if column in made[0].columns]
+    machines = {(*row.data["hardware"], *row.data["precision"]) for row in rows}
+    apart = ["hardware"] if len(machines) > 1 else []  # else it is said once, below
+    columns = [column for column in ("paper", "ours", RATIO) if column in made[0].columns]
+    columns += [*more, "trained", "seeds", *apart, "time"]
+    rules = ["---" if column in ("trained", "hardware") else "--:" for column in columns]
     number = key.partition("-")[0]
-    title = f"Table {number}: {made[0].title}" if number.isdigit() else made[0].title
-    cells_of = [dict(zip(made[0].columns, row.cells, strict=True)) for row in rows]
-    machines = [f"{cell['hardware']}, {cell['precision']}" for cell in cells_of]
-    shared = len(set(machines)) == 1  # then it is said once, below
-    columns = [title, "", *known, "trained", "seeds", *([] if shared else ["hardware"]), "time"]
-    lines = ["| " + " | ".join(columns) + " |"]
-    lines += ["|---|---|" + "--:|" * len(known) + "---|--:|" + "---|" * (not shared) + "--:|"]
-    for row, cell, machine in zip(rows, cells_of, machines, strict=True):
-        seconds = row.data["wall_seconds"]
-        how, others = _how(row.data["scale"], cell["epochs"], row.data["changes"])
-        model = ", ".join((row.data["row"], *others))  # long ones, too: there are no notes here
-        cells = [row.section, model, *(cell[column] for column in known), how, cell["seeds"]]
-        cells += [] if shared else [machine]
-        cells += ["–" if seconds is None else duration(seconds)]
-        lines.append("| " + " | ".join(cells) + " |")
-    names = {row.data["recipe"] for row in rows}
-    runs = [r for r in larger.every if r.name in names]
-    precision = [cells_of[0]["precision"]] if shared else []
-    return "\n".join([*lines, "", f"<sub>{'; '.join(precision + origins(runs))}</sub>"])
+    every: list[results.Result] = []
+    parts: dict[str, list[str]] = {}
+    for row in rows:
+        data, cells = row.data, dict(zip(made[0].columns, row.cells, strict=True))
+        kind = data["recipe"], data["scale"], data["changes"]
+        runs = [run for run in larger.every if _kind(run) == kind]
+        every += runs
+        cells["trained"], others = _how(data["scale"], cells["epochs"], data["changes"])
+        loss = fmean(run.record["val_loss"] for run in runs)
+        cells[LOSS] = number_text(loss, None, data["unit"], digits=2)
+        cells["hardware"] += f", {cells['precision']}"
+        cells["time"] = "–" if data["wall_seconds"] is None else duration(data["wall_seconds"])
+        if row.section not in parts:
+            where = f"Table {number}{', not on KTH' * key.endswith('-actions')}: "
+            what = f"{where if number.isdigit() else ''}{row.section}"
+            unit = made[0].title.rpartition(", ")[2].partition(" (")[0]  # such as: test MSE
+            parts[row.section] = [_line([f"{what}, {unit}", *columns]), _line(["---", *rules])]
+        model = ", ".join((data["row"], *others))  # long ones, too: there are no notes here
+        parts[row.section].append(_line([model, *(cells[column] for column in columns)]))
+    origin = "; ".join([*([] if apart else rows[0].data["precision"]), *origins(every)])
+    return "\n\n".join([*map("\n".join, parts.values()), f"<sub>{origin}</sub>"])
 
 
 def spent(found: results.Results) -> str:

@@ -34,7 +34,7 @@ def forecast(names: Iterable[str] = PAIR, *, horizon: int = HORIZON) -> strips.F
         observed = recipe.data.observed
         with torch.no_grad():
             predicted = load_pretrained(name)(batch.frames[:, :observed], horizon)
-        made[recipe.published.row] = predicted[0, :, 0]
+        made[f"{recipe.published.row}, {recipe.options['readout']}"] = predicted[0, :, 0]
     frames = batch.frames[0, :, 0]
     return strips.Forecast(frames[:observed], frames[observed:], made, ", ".join(caption(batch, 0)))
 
@@ -68,4 +68,4 @@ def errors(shown: strips.Forecast) -> str:
         f"{label} {float((predicted - shown.truth).square().mean()):.1e}"
         for label, predicted in shown.models.items()
     )
-    return f"MSE of this sequence: {', '.join(each)}"
+    return f"MSE of this sequence: {'; '.join(each)}"

@@ -1,0 +1,66 @@
+"""Runs on a CPU that differ in one thing, as tables for docs/training.md."""
+
+from benchmarks.runs import number, origins
+from fernn.experiments import results
+
+TRANSPORTED = "table1/translation/fernn-v2-transported"
+"""What most controls are of."""
+
+
+def controls(found: results.Results) -> str:
+    """Runs that differ in how they train and read out, of each readout the largest error first."""
+    columns = ["readout", "rate", "batch", "gradient clipped at", "steps"]
+    columns += ["validation", "test", "step 60"]
+    lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(columns) - 1)]
+    runs = [run for run in found.changed if not _longer(run)]
+    _check_alike(runs)
+    runs.sort(key=lambda run: (run.name != TRANSPORTED, -run.record["val_loss"]))
+    for run in runs:
+        training, metrics = run.record["recipe"]["training"], run.metrics
+        steps = run.record["curve"][-1]["step"]
+        cells = [run.record["recipe"]["options"]["readout"], f"{training['learning_rate']:g}"]
+        cells += [training["batch_size"], f"{training['clip']:g}"]
+        errors = run.record["val_loss"], metrics["test_mse"], metrics["mse_per_step_long"][59]
+        cells += [f"{steps:,}", *map(number, errors)]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
+
+
+def horizons(found: results.Results) -> str:
+    """Runs that differ in how many frames they learn to forecast, and in how many sequences."""
+    steps = (1, 5, 10, 20, 30, 60)
+    columns = ["frames forecast in training", "sequences", "steps"]
+    columns += [f"step {step}" for step in steps] + ["60 over 10"]
+    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    runs = [run for run in found.changed if run.name == TRANSPORTED]
+    alike = [run.record["recipe"]["training"] for run in runs if _longer(run)]
+    runs = [run for run in runs if run.record["recipe"]["training"] in alike]
+    _check_alike(runs)
+    runs.sort(
+        key=lambda run: (run.record["recipe"]["data"]["horizon"], -run.record["curve"][-1]["step"])
+    )
+    for run in runs:
+        errors, last = run.metrics["mse_per_step_long"], run.record["curve"][-1]
+        cells = [str(run.record["recipe"]["data"]["horizon"]), f"{last['sequences']:,}"]
+        cells += [f"{last['step']:,}", *(number(errors[step - 1]) for step in steps)]
+        lines.append("| " + " | ".join([*cells, f"{errors[59] / errors[9]:.1f}"]) + " |")
+    return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
+
+
+def _check_alike(runs: list[results.Result]) -> None:
+    """Refuse to compare runs on different digits, or trained otherwise than their table shows."""
+    sources = sorted({run.record["data"] for run in runs})
+    if len(sources) > 1:
+        raise ValueError(f"runs of one table must share their data, got {', '.join(sources)}.")
+    for name in ("epochs", "schedule", "warmup"):
+        values = {run.record["recipe"]["training"][name] for run in runs}
+        if len(values) > 1:
+            raise ValueError(
+                f"runs of one table must share their training.{name}, got "
+                f"{', '.join(map(str, sorted(values)))}."
+            )
+
+
+def _longer(run: results.Result) -> bool:
+    """Whether a run learned longer forecasts than its recipe asks for."""
+    return any(change.startswith("data.horizon=") for change in run.changes)
