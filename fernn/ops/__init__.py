@@ -2,6 +2,5 @@
 
 from fernn.ops.flow_pool import flow_pool
 from fernn.ops.flow_step import ACTIVATIONS, BACKENDS, flow_step
-from fernn.ops.warp_pool import warp_pool
 
-__all__ = ["ACTIVATIONS", "BACKENDS", "flow_pool", "flow_step", "warp_pool"]
+__all__ = ["ACTIVATIONS", "BACKENDS", "flow_pool", "flow_step"]

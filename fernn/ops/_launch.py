@@ -59,8 +59,8 @@ def index_dtype(velocities: int) -> torch.dtype:
 def operator(name: str, mutates: Sequence[str] = ()) -> Callable[[Callable[..., Any]], CustomOpDef]:
     """A custom operator that computes in the precision of what it is given, also in autocast.
 
-    Autocast has spoken where the operator is called. A backward pass may run inside of it too, and
-    would round what ran in float32.
+    Autocast has already chosen the precision of the arguments. It is off inside: a backward pass
+    may run under it, and would round what ran in float32.
     """
 
     def make(body: Callable[..., Any]) -> CustomOpDef:

@@ -4,7 +4,7 @@ Memory plan. A state is stored once, channels-last, [B, V, H, W, K]; it never mo
 is zero, so cuDNN pads as it reads and no halo is kept. One kernel turns a convolution's output into
 the next state in place: it adds U ⋆ f, computed from the frame's taps in registers, and writes the
 state and one bit per value that says where ReLU was active. The drive of all ν, as large as a
-state, never goes to memory. The readout is a second kernel, `warp_pool`. The backward kernel adds
+state, never goes to memory. The readout is a kernel of `warp_pool`. The backward kernel adds
 the readout's share of the gradient to the state's, collected by the transposed warp, applies the
 bits, writes G, and sums the taps times G, which is the gradient of U. cuDNN does the rest: the
 gradients of h and of W from G. What is kept for the backward pass is the states, the bits and the
@@ -71,10 +71,10 @@ def _advance(
     order: int,
     pool: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    out, bits, pooled, arg = _outputs(weight, frames, pool)
     conv = None if h is None else convolve(h.flatten(0, 1), weight, weight.shape[-1] // 2)
-    if conv is not None and h is not None and h.shape[1] == frames.shape[1]:
-        out = conv.reshape(out.shape)  # the state takes the place of the convolution
+    whole = h is not None and h.shape[1] == frames.shape[1]
+    # The state takes the place of the convolution.
+    out, bits, pooled, arg = _outputs(weight, frames, pool, conv if whole else None)
     frames, side = frames.contiguous(), weight.shape[-1]
     add_and_rectify(conv, frames, low_columns, out.flatten(0, 1), bits, side)
     if pool:
@@ -82,11 +82,14 @@ def _advance(
     return out, bits, pooled, arg
 
 
-def _outputs(weight: Tensor, frames: Tensor, pool: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _outputs(
+    weight: Tensor, frames: Tensor, pool: bool, conv: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     (batch, velocities, _, *canvas), channels = frames.shape, len(weight)
     readout = (batch, *canvas, channels) if pool else (0,)
     index = index_dtype(velocities)
-    state = weight.new_empty(batch, velocities, *canvas, channels)
+    shape = batch, velocities, *canvas, channels
+    state = weight.new_empty(shape) if conv is None else conv.reshape(shape)
     return (
         state,
         empty_bits(state),

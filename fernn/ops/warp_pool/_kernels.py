@@ -164,25 +164,3 @@ def pool_kernel(
     o_pool = i_b * H * W * K + ((b_y * W + b_x) * K)[:, None] + b_k[None, :]
     tl.store(p_pool + o_pool, b_best.to(p_pool.dtype.element_ty), mask=mask)
     tl.store(p_arg + o_pool, b_arg.to(p_arg.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def pool_backward_kernel(
-    p_grad, p_arg, p_motion, p_place, p_weight, p_grad_h, V, H, W, K,
-    ORDER: tl.constexpr, MOST: tl.constexpr, TY: tl.constexpr, TX: tl.constexpr, BK: tl.constexpr,
-):  # fmt: skip
-    """The pooled gradient [B, H, W, K] → that of every slice, [B, V, H, W, K]."""
-    i_0, tiles = tl.program_id(0), tl.cdiv(H, TY) * tl.cdiv(W, TX)
-    i_n = (i_0 // tiles).to(tl.int64)
-    i_b, i_v = i_n // V, (i_n % V).to(tl.int32)
-    b_y, b_x, b_mask = pixels(i_0 % tiles, H, W, TY, TX)
-    b_k = tl.program_id(1) * BK + tl.arange(0, BK)
-    m_k, b_p = b_k < K, b_y * W + b_x
-    o_b = i_b * H * W * K
-    b_g = collect(
-        p_grad + o_b, p_arg + o_b, p_motion, p_place, p_weight, i_v, b_p, b_mask, b_k, m_k,
-        H * W, K, ORDER, MOST,
-    )  # fmt: skip
-    o_h = i_n * H * W * K + (b_p * K)[:, None] + b_k[None, :]
-    mask = b_mask[:, None] & m_k[None, :]
-    tl.store(p_grad_h + o_h, b_g.to(p_grad_h.dtype.element_ty), mask=mask)

@@ -10,13 +10,11 @@ written once, without atomics, and are the same on every run. Weights and sums a
 Strides are arguments, so a state is read in the layout that it has; gradients are channels-last.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from fernn.groups import SE2
-from fernn.ops._launch import device_of, index_dtype, operator
+from fernn.ops._launch import device_of, operator
 from fernn.ops.warp_pool import _kernels
 
 MOST = 5  # pixels of a moved image that read one pixel
@@ -29,12 +27,6 @@ def motion(element: Tensor, group: SE2) -> Tensor:
     cos, sin, rows, columns = group.rigid(element).unbind(-1)
     steps = (element[..., 0] * (group.order / 360.0)).round() % group.order
     return torch.stack([cos, sin, rows, columns, steps.to(cos)], -1).float()
-
-
-def warp_pool(h: Tensor, element: Tensor, group: SE2) -> Tensor:
-    """As the reference; the result is channels-last."""
-    pooled: Tensor = _pool(h, motion(element, group), group.order)[0]
-    return pooled.permute(0, 3, 1, 2)
 
 
 @operator("fernn::warp")
@@ -88,51 +80,3 @@ def plan(
     tiles = -(-height // rows) * -(-width // columns)
     options = {"TY": rows, "TX": columns, "BK": block, "num_warps": warps}
     return (images * tiles, -(-channels // block)), options
-
-
-@operator("fernn::warp_pool")
-def _pool(h: Tensor, motions: Tensor, order: int) -> tuple[Tensor, Tensor]:
-    pooled, arg = _outputs(h, motions, order)
-    fill(h, motions, order, pooled, arg)
-    return pooled, arg
-
-
-@_pool.register_fake
-def _outputs(h: Tensor, motions: Tensor, order: int) -> tuple[Tensor, Tensor]:
-    batch, velocities, channels, height, width = h.shape
-    shape = (batch, height, width, channels)
-    index = index_dtype(velocities)
-    return h.new_empty(shape), h.new_empty(shape, dtype=index)
-
-
-@operator("fernn::warp_pool_backward")
-def _pool_backward(grad: Tensor, arg: Tensor, motions: Tensor, order: int) -> Tensor:
-    grad_h: Tensor = _gradient(grad, arg, motions, order)
-    batch, velocities, height, width, channels = grad_h.shape
-    grid, options = plan(batch * velocities, height, width, channels)
-    with device_of(grad):
-        _kernels.pool_backward_kernel[grid](
-            grad.contiguous(), arg, motions, *readers(motions, height, width), grad_h,
-            velocities, height, width, channels, ORDER=order, MOST=MOST, **options,
-        )  # fmt: skip
-    return grad_h
-
-
-@_pool_backward.register_fake
-def _gradient(grad: Tensor, arg: Tensor, motions: Tensor, order: int) -> Tensor:
-    return grad.new_empty(grad.shape[0], len(motions), *grad.shape[1:])
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(output[1], inputs[1])
-    ctx.order = inputs[2]
-
-
-def _backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor, None, None]:
-    arg, motions = ctx.saved_tensors
-    grad_h: Tensor = _pool_backward(grad, arg, motions, ctx.order)
-    return grad_h.permute(0, 1, 4, 2, 3), None, None
-
-
-_pool.register_autograd(_backward, setup_context=_setup_context)
