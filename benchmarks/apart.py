@@ -14,8 +14,10 @@ from statistics import fmean, median
 
 from rich.console import Console
 
+from benchmarks import markdown
+from benchmarks.markdown import number
 from benchmarks.report import RECORD
-from benchmarks.runs import number, origin
+from benchmarks.runs import origin
 from fernn import load_pretrained
 from fernn.experiments import records
 from fernn.experiments.evaluate import sequence_errors
@@ -46,15 +48,16 @@ def table(record: dict) -> str:
     sequences = record["sequences"]
     columns = ["velocities differ by", "sequences"]
     columns += [f"{name.partition('/')[2]}, {what}" for name in sequences for what in shown]
-    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    rows = []
     speeds = sorted({one["apart"] for every in sequences.values() for one in every})
     for alike in (*((speed,) for speed in speeds), speeds):
         errors = [[s["mse"] for s in every if s["apart"] in alike] for every in sequences.values()]
         speed = f"{alike[0]:g}" if len(alike) == 1 else "any"
         cells = [number(of(some)) for some in errors for of in shown.values()]
-        lines.append("| " + " | ".join([speed, str(len(errors[0])), *cells]) + " |")
+        rows.append([speed, len(errors[0]), *cells])
     about = f"pixels a frame; the first test sequences of {record['digits']}"
-    return "\n".join([*lines, "", f"<sub>{about}; {origin(record['environment'])}</sub>"])
+    about += f"; {origin(record['environment'])}"
+    return markdown.table(columns, rows, words=(), about=about)
 
 
 def main() -> None:

@@ -1,6 +1,8 @@
 """Runs on a CPU that differ in one thing, as tables for docs/training.md."""
 
-from benchmarks.runs import number, origins
+from benchmarks import markdown
+from benchmarks.markdown import number
+from benchmarks.runs import origins
 from fernn.experiments import results
 
 TRANSPORTED = "table1/translation/fernn-v2-transported"
@@ -11,7 +13,7 @@ def controls(found: results.Results) -> str:
     """Runs that differ in how they train and read out, of each readout the largest error first."""
     columns = ["readout", "rate", "batch", "gradient clipped at", "steps"]
     columns += ["validation", "test", "step 60"]
-    lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(columns) - 1)]
+    rows = []
     runs = [run for run in found.changed if not _longer(run)]
     _check_alike(runs)
     runs.sort(key=lambda run: (run.name != TRANSPORTED, -run.record["val_loss"]))
@@ -21,9 +23,8 @@ def controls(found: results.Results) -> str:
         cells = [run.record["recipe"]["options"]["readout"], f"{training['learning_rate']:g}"]
         cells += [training["batch_size"], f"{training['clip']:g}"]
         errors = run.record["val_loss"], metrics["test_mse"], metrics["mse_per_step_long"][59]
-        cells += [f"{steps:,}", *map(number, errors)]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
+        rows.append([*cells, f"{steps:,}", *map(number, errors)])
+    return markdown.table(columns, rows, about="; ".join(origins(runs)))
 
 
 def horizons(found: results.Results) -> str:
@@ -31,7 +32,7 @@ def horizons(found: results.Results) -> str:
     steps = (1, 5, 10, 20, 30, 60)
     columns = ["frames forecast in training", "sequences", "steps"]
     columns += [f"step {step}" for step in steps] + ["60 over 10"]
-    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    rows = []
     runs = [run for run in found.changed if run.name == TRANSPORTED]
     alike = [run.record["recipe"]["training"] for run in runs if _longer(run)]
     runs = [run for run in runs if run.record["recipe"]["training"] in alike]
@@ -43,8 +44,8 @@ def horizons(found: results.Results) -> str:
         errors, last = run.metrics["mse_per_step_long"], run.record["curve"][-1]
         cells = [str(run.record["recipe"]["data"]["horizon"]), f"{last['sequences']:,}"]
         cells += [f"{last['step']:,}", *(number(errors[step - 1]) for step in steps)]
-        lines.append("| " + " | ".join([*cells, f"{errors[59] / errors[9]:.1f}"]) + " |")
-    return "\n".join([*lines, "", f"<sub>{'; '.join(origins(runs))}</sub>"])
+        rows.append([*cells, f"{errors[59] / errors[9]:.1f}"])
+    return markdown.table(columns, rows, words=(), about="; ".join(origins(runs)))
 
 
 def _check_alike(runs: list[results.Result]) -> None:

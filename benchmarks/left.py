@@ -9,6 +9,7 @@ import json
 import re
 from pathlib import Path
 
+from benchmarks import markdown
 from benchmarks.report import RECORD
 from fernn.experiments import records, results
 from fernn.experiments.flops import flops_per_sequence
@@ -67,12 +68,14 @@ def count() -> dict[str, object]:
 
 def table(record: dict) -> str:
     """A row a family, with what it lacks."""
-    lines = ["| not trained yet | scale `short` | scale `paper` |", "|---|---|---|"]
+    rows = []
     for family, about in record["families"].items():
         cells = [_cell(about[scale], about["recipes"]) for scale in SCALES]
         if any(cells):
-            lines.append(f"| {family} | " + " | ".join(cell or "–" for cell in cells) + " |")
-    return "\n".join(lines)
+            rows.append([family, *(cell or "–" for cell in cells)])
+    return markdown.table(
+        ["not trained yet", "scale `short`", "scale `paper`"], rows, words=range(3)
+    )
 
 
 def members(family: str) -> list[str]:

@@ -11,8 +11,10 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from benchmarks import markdown
+from benchmarks.markdown import number
 from benchmarks.report import RECORD
-from benchmarks.runs import number, origin
+from benchmarks.runs import origin
 from fernn.data import Progress
 from fernn.experiments import records
 from fernn.experiments.progress import counting
@@ -55,12 +57,11 @@ def table(record: dict) -> str:
     """A row a task."""
     rows = record["errors"]
     forms = list(next(iter(rows.values())))
-    lines = ["| test MSE without a model | " + " | ".join(forms) + " |"]
-    lines.append("|---|" + "--:|" * len(forms))
-    for task, row in rows.items():
-        lines.append(f"| {task} | " + " | ".join(number(row[form]) for form in forms) + " |")
-    about = f"{record['digits']}; {origin(record['environment'])}"
-    return "\n".join([*lines, "", f"<sub>{about}</sub>"])
+    return markdown.table(
+        ["test MSE without a model", *forms],
+        ([task, *(number(row[form]) for form in forms)] for task, row in rows.items()),
+        about=f"{record['digits']}; {origin(record['environment'])}",
+    )
 
 
 def main() -> None:

@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import apart, controls, left, naive, report, runs
-from benchmarks.runs import number, origin
+from benchmarks import apart, controls, left, markdown, naive, report, runs
+from benchmarks.markdown import number
+from benchmarks.runs import origin
 from fernn._files import written_whole
 from fernn.experiments import records, results
 from fernn.experiments.numerals import duration
@@ -22,20 +23,16 @@ def verification(record: dict) -> str:
     """The table of errors that `fernn verify --record` wrote."""
     columns = ["flow", "model", "float64", "trained", "float32", "bfloat16"]
     columns += ["all of V", "interpolation", "verdict"]
-    lines = ["| " + " | ".join(columns) + " |", "|---|---|" + "--:|" * 6 + "---|"]
-    for row in record["rows"]:
-        cells = [number(row[name]) for name in columns]
-        lines.append("| " + " | ".join(cells).replace("|ν|", "\\|ν\\|") + " |")
-    return "\n".join(
-        [*lines, "", f"<sub>{origin(record['environment'])}, seed {record['seed']}</sub>"]
-    )
+    rows = ([number(row[name]).replace("|", "\\|") for name in columns] for row in record["rows"])
+    return markdown.table(columns, rows, words=(0, 1, 8), about=_origin(record))
 
 
 def pretrained(record: dict) -> str:
     """The weights in the package: what they reach, by the records beside them, and the table of
     errors that `fernn verify pretrained --record` wrote."""
-    columns = "| weights | model | trained | test MSE | step 60 | states | forecast, V closed |"
-    lines = [columns, "|---|---|---|--:|--:|--:|--:|"]
+    columns = ["weights", "model", "trained", "test MSE", "step 60", "states"]
+    columns += ["forecast, V closed"]
+    rows = []
     for row in record["rows"]:
         about = pretrained_record(row["name"])
         recipe, metrics = about["recipe"], about["metrics"]
@@ -48,14 +45,14 @@ def pretrained(record: dict) -> str:
             f"{number(row['float64'])}, {row['verdict']}",
             f"{number(row['forecast'])}, {row['forecast verdict']}",
         ]
-        lines.append("| " + " | ".join(cells) + " |")
+        rows.append(cells)
     trained = {
         f"{about['precision']} on an {about['environment']['gpu']}, seed {about['seed']}, commit "
         + ", ".join(map(records.short, records.commits(about)))
         for about in (pretrained_record(row["name"]) for row in record["rows"])
     }
     about = f"Trained in {'; '.join(sorted(trained))}. Verified on {origin(record['environment'])}"
-    return "\n".join([*lines, "", f"<sub>{about}</sub>"])
+    return markdown.table(columns, rows, words=range(3), about=about)
 
 
 def _variant(options: dict) -> list[str]:
@@ -65,33 +62,36 @@ def _variant(options: dict) -> list[str]:
 
 def steering(record: dict) -> str:
     """How well convolutions on Z² ⋊ C_N turn."""
-    lines = [
-        "| N | kernel | quarter turn, stack | 360°/N, lift | 360°/N, stack "
-        "| lift, kernels not turned |",
-        "|--:|--:|--:|--:|--:|--:|",
-    ]
+    columns = ["N", "kernel", "quarter turn, stack", "360°/N, lift", "360°/N, stack"]
+    columns += ["lift, kernels not turned"]
+    rows = []
     for row in record["steering"]:
         size = f"{row['kernel']}×{row['kernel']}"
         errors = [number(row[name]) for name in ("quarter", "lift", "stack", "fixed")]
-        lines.append(f"| {row['orientations']} | {size} | " + " | ".join(errors) + " |")
-    return "\n".join(
-        [*lines, "", f"<sub>{origin(record['environment'])}, seed {record['seed']}</sub>"]
-    )
+        rows.append([row["orientations"], size, *errors])
+    return markdown.table(columns, rows, words=(), about=_origin(record))
+
+
+def _origin(record: dict) -> str:
+    return f"{origin(record['environment'])}, seed {record['seed']}"
 
 
 def cpu(record: dict) -> str:
     """Time and peak memory of both formulations on a CPU."""
-    lines = ["| forward and backward on a CPU | seconds | peak GiB |", "|---|--:|--:|"]
-    for name, median in record["median"].items():
-        lines.append(f"| {name} | {median['seconds']:.1f} | {median['peak_gib']:.2f} |")
+    rows = (
+        [name, f"{median['seconds']:.1f}", f"{median['peak_gib']:.2f}"]
+        for name, median in record["median"].items()
+    )
     settings = ", ".join(f"{name} {value}" for name, value in record["settings"].items())
-    about = origin(record["environment"])
-    return "\n".join([*lines, "", f"<sub>{settings}; {about}</sub>"])
+    about = f"{settings}; {origin(record['environment'])}"
+    return markdown.table(
+        ["forward and backward on a CPU", "seconds", "peak GiB"], rows, about=about
+    )
 
 
 def rates(record: dict) -> str:
     """Sequences a second of every dataset, at its fastest batch size."""
-    lines = ["| dataset | one CPU core | GPU |", "|---|--:|--:|"]
+    rows = []
     best: dict[str, dict[str, dict]] = {}
     for row in record["results"]:
         there = best.setdefault(row["name"], {})
@@ -103,21 +103,22 @@ def rates(record: dict) -> str:
             f"{row['sequences_per_second']:,.0f}/s (batch {row['batch']})"
             for row in (there["cpu"], there["cuda"])
         ]
-        lines.append(f"| {name} | {cells[0]} | {cells[1]} |")
-    return "\n".join([*lines, "", f"<sub>{origin(record['environment'])}</sub>"])
+        rows.append([name, *cells])
+    about = origin(record["environment"])
+    return markdown.table(["dataset", "one CPU core", "GPU"], rows, about=about)
 
 
 def drift(record: dict) -> str:
     """What is left of the growth of errors in each form."""
     forms = list(next(iter(record["errors"].values())))
-    lines = ["| MSE of step 10, of step 60, their ratio | " + " | ".join(forms) + " |"]
-    lines.append("|---|" + "--:|" * len(forms))
+    rows = []
     for name, errors in record["errors"].items():
         ends = [(errors[form][9], errors[form][59]) for form in forms]
         cells = [f"{early:.1e}, {late:.1e}, {late / early:.1f}" for early, late in ends]
-        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+        rows.append([f"`{name}`", *cells])
     about = f"{record['sequences']} test sequences of {record['digits']}"
-    return "\n".join([*lines, "", f"<sub>{about}; {origin(record['environment'])}</sub>"])
+    about += f"; {origin(record['environment'])}"
+    return markdown.table(["MSE of step 10, of step 60, their ratio", *forms], rows, about=about)
 
 
 Section = tuple[str, Callable[..., str]]

@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks import markdown
+
 RECORD = Path(__file__).parent / "results" / "gpu.json"
 TAIL = 20
 """Steps at the end of a training whose losses are averaged: those of single batches scatter."""
@@ -52,25 +54,14 @@ def table(record: dict) -> str:
         "Ours, graph",
     ]
     head += ["× TF32", "× autocast", "of the floor", "peak memory"]
-    lines = [_line(head), _line(["---"] * len(head))]
+    rows = []
     for name, row in record["rows"].items():
         ours = max(row["ours_python"], row["ours_graph"], key=_rate)
-        lines.append(
-            _line(
-                [
-                    name,
-                    _speed(row["published_tf32"]),
-                    _speed(row["published_autocast"]),
-                    _speed(row["ours_python"]),
-                    _speed(row["ours_graph"]),
-                    _ratio(row, "times_published_tf32"),
-                    _ratio(row, "times_published_autocast"),
-                    f"{row['fraction_of_floor']:.0%}",
-                    f"{ours['peak_gib']:.1f} GiB",
-                ]
-            )
-        )
-    lines += ["", f"Sequences per second (batch). {_run(record)}."]
+        forms = ("published_tf32", "published_autocast", "ours_python", "ours_graph")
+        rows.append([name, *(_speed(row[form]) for form in forms)])
+        rows[-1] += [_ratio(row, f"times_{form}") for form in forms[:2]]
+        rows[-1] += [f"{row['fraction_of_floor']:.0%}", f"{ours['peak_gib']:.1f} GiB"]
+    lines = [markdown.table(head, rows), "", f"Sequences per second (batch). {_run(record)}."]
     for name, row in record["rows"].items():
         if "errors" not in row:  # records of old have none
             lines.append(f"{name}: losses were compared, but no gradients.")
@@ -119,7 +110,7 @@ GOALS = {
 def goals(record: dict) -> str:
     """What was reached beside what was aimed at."""
     head = ["Training step", "× TF32 (goal)", "× autocast (goal)", "of the floor (goal)"]
-    lines = [_line([*head, "memory (goal)"]), _line(["---"] * 5)]
+    rows = []
     for name, (tf32, autocast, floor, memory) in GOALS.items():
         row = record["rows"][name]
         ours = max(row["ours_python"], row["ours_graph"], key=_rate)
@@ -129,8 +120,9 @@ def goals(record: dict) -> str:
             f"{row['fraction_of_floor']:.0%}" + _goal(floor, "{:.0%}"),
             f"{ours['peak_gib']:.1f} GiB" + _goal(memory, "{:g}"),
         ]
-        lines.append(_line([name, *cells]))
-    return "\n".join([*lines, "", f"{_run(record)}.", *_others(record, *GOALS)])
+        rows.append([name, *cells])
+    made = markdown.table([*head, "memory (goal)"], rows)
+    return "\n".join([made, "", f"{_run(record)}.", *_others(record, *GOALS)])
 
 
 def _goal(value: float | None, form: str) -> str:
@@ -140,16 +132,17 @@ def _goal(value: float | None, form: str) -> str:
 def streaming(record: dict) -> str:
     """One frame at batch 1: from the call until the forecast is there."""
     head = ["One frame, batch 1", "Published, TF32", "Published, autocast", "Ours"]
-    lines = [_line([*head, "× TF32", "× autocast"]), _line(["---"] * 6)]
+    rows = []
     measured = record["streaming"]
     for suffix, name in (("", "a step, read out"), ("_two_steps", "two steps, as published")):
         forms = ("published_tf32", "published_autocast", "ours")
         times = [f"{measured[form + suffix]['median_us']:,.0f} µs" for form in forms]
         ratios = [_ratio(measured, f"times_{form}{suffix}") for form in forms[:2]]
-        lines.append(_line([name, *times, *ratios]))
+        rows.append([name, *times, *ratios])
     notes = _others(record, "streaming")
     notes += [f"No ratio: {reason}." for reason in measured["refusals"]]
-    return "\n".join([*lines, *([""] if notes else []), *notes])
+    made = markdown.table([*head, "× TF32", "× autocast"], rows)
+    return "\n".join([made, *([""] if notes else []), *notes])
 
 
 def memory(record: dict) -> str:
@@ -157,13 +150,14 @@ def memory(record: dict) -> str:
     measured = record["memory"]
     whole = measured["points"][0]
     about = f"{measured['row']}, a batch of {whole['batch']} in"
-    lines = [_line([about, "sequences/s", "slower by", "peak memory"]), _line(["---"] * 4)]
+    rows = []
     for point in measured["points"]:
         slower = 1 - _rate(point) / _rate(whole)
         parts = "one part" if point["parts"] == 1 else f"{point['parts']} parts"
         cells = [f"{_rate(point):,.0f}", "–" if point is whole else f"{slower:.0%}"]
-        lines.append(_line([parts, *cells, f"{point['peak_gib']:.1f} GiB"]))
-    return "\n".join([*lines, "", f"{_run(origin(record, 'memory'))}."])
+        rows.append([parts, *cells, f"{point['peak_gib']:.1f} GiB"])
+    made = markdown.table([about, "sequences/s", "slower by", "peak memory"], rows)
+    return "\n".join([made, "", f"{_run(origin(record, 'memory'))}."])
 
 
 def _run(record: dict) -> str:
@@ -197,10 +191,6 @@ def _speed(form: dict) -> str:
 
 def _ratio(row: dict, key: str) -> str:
     return f"{row[key]:.1f}" if key in row else "refused"
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def asked(description: str) -> Path:

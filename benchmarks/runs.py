@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from statistics import fmean
 
+from benchmarks import markdown
+from benchmarks.markdown import number
 from fernn.experiments import records, results, tables
 from fernn.experiments.numerals import duration, number_text
 from fernn.experiments.recipes import from_json, of_training
@@ -25,23 +27,22 @@ def lengths(found: results.Results) -> str:
     for run in _larger(found).every:
         if run.name.startswith("table1/"):
             how, others = _how(run.scale, run.record["epochs"], run.changes)
-            label = f"{', '.join((f'`{run.name}`', *others))} | {how}"
-            errors.setdefault(label, []).append(run.metrics["mse_per_step_long"])
+            label = ", ".join((f"`{run.name}`", *others))
+            errors.setdefault((label, how), []).append(run.metrics["mse_per_step_long"])
     columns = ["MSE of forecast step", "trained", *map(str, steps), "60 over 10"]
-    lines = ["| " + " | ".join(columns) + " |", "|---|---|" + "--:|" * (len(steps) + 1)]
-    for label, curves in errors.items():
+    rows = []
+    for (label, how), curves in errors.items():
         mean = [fmean(curve[step - 1] for curve in curves) for step in steps]
         ratio = mean[steps.index(60)] / mean[steps.index(10)]
-        cells = [label, *(f"{value:.1e}" for value in mean), f"{ratio:.1f}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append([label, how, *(f"{value:.1e}" for value in mean), f"{ratio:.1f}"])
+    return markdown.table(columns, rows, words=(0, 1))
 
 
 def velocities(found: results.Results) -> str:
     """The least and the largest error at one velocity for both digits, of models that were not
     trained on all velocities of the test split."""
     columns = ["test MSE", "trained", "training showed", "in V, not shown", "neither", "test split"]
-    lines = ["| " + " | ".join(columns) + " |", "|---|---|" + "--:|" * 4]
+    rows = []
     for run in _larger(found).every:
         if not run.name.startswith("fig5/"):
             continue
@@ -54,8 +55,8 @@ def velocities(found: results.Results) -> str:
             groups[name].append(entry["mse"])
         how, others = _how(run.scale, run.record["epochs"], run.changes)
         cells = [", ".join((f"`{run.name}`", *others)), how, *map(_range, groups.values())]
-        lines.append("| " + " | ".join([*cells, number(run.metrics["test_mse"])]) + " |")
-    return "\n".join(lines)
+        rows.append([*cells, number(run.metrics["test_mse"])])
+    return markdown.table(columns, rows, words=(0, 1))
 
 
 def _velocities(flow: Flow) -> set[tuple[float, ...]]:
@@ -97,22 +98,22 @@ def training(found: results.Results) -> str:
         "schedule",
         "gradient clipped at",
     ]
-    lines = ["| " + " | ".join(columns) + " |", "|---|---|--:|--:|--:|---|--:|"]
-    rows: dict[tuple[str, str], list[dict]] = {}
+    found_by: dict[tuple[str, str], list[dict]] = {}
     for run in _larger(found).found:
         data = run.record["recipe"]["data"]
         turning = "Rotation" in str(data["flow"])
         what = (
             "clips" if data["kind"] == "clips" else f"{'turning' if turning else 'moving'} digits"
         )
-        rows.setdefault((what, run.scale), []).append(run.record["recipe"]["training"])
-    for (what, scale), every in sorted(rows.items()):
+        found_by.setdefault((what, run.scale), []).append(run.record["recipe"]["training"])
+    rows = []
+    for (what, scale), every in sorted(found_by.items()):
         had = {key: list(dict.fromkeys(one[key] for one in every)) for key in keys}
         warm = [f", with {100 * share:g} % of warm-up" for share in had["warmup"] if share]
         cells = [what, scale, _each(had["epochs"]), _each(had["batch_size"])]
         cells += [_each(had["learning_rate"]), ", ".join(had["schedule"]) + "".join(warm)]
-        lines.append("| " + " | ".join([*cells, _each(had["clip"])]) + " |")
-    return "\n".join(lines)
+        rows.append([*cells, _each(had["clip"])])
+    return markdown.table(columns, rows, words=(0, 1, 5))
 
 
 def _each(values: list) -> str:
@@ -149,10 +150,6 @@ def _kind(run: results.Result) -> _Kind:
     return run.name, run.scale, run.changes
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 LOSS = "validation loss"
 
 
@@ -171,10 +168,10 @@ def _shown(key: str, larger: results.Results, more: Sequence[str]) -> str:
     apart = ["hardware"] if len(machines) > 1 else []  # else it is said once, below
     columns = [column for column in ("paper", "ours", RATIO) if column in made[0].columns]
     columns += [*more, "trained", "seeds", *apart, "time"]
-    rules = ["---" if column in ("trained", "hardware") else "--:" for column in columns]
+    words = {0, *(columns.index(column) + 1 for column in ("trained", *apart))}
     number = key.partition("-")[0]
     every: list[results.Result] = []
-    parts: dict[str, list[str]] = {}
+    parts: dict[str, list[list[str]]] = {}
     for row in rows:
         data, cells = row.data, dict(zip(made[0].columns, row.cells, strict=True))
         kind = data["recipe"], data["scale"], data["changes"]
@@ -189,11 +186,12 @@ def _shown(key: str, larger: results.Results, more: Sequence[str]) -> str:
             where = f"Table {number}{', not on KTH' * key.endswith('-actions')}: "
             what = f"{where if number.isdigit() else ''}{row.section}"
             unit = made[0].title.rpartition(", ")[2].partition(" (")[0]  # such as: test MSE
-            parts[row.section] = [_line([f"{what}, {unit}", *columns]), _line(["---", *rules])]
+            parts[row.section] = [[f"{what}, {unit}", *columns]]
         model = ", ".join((data["row"], *others))  # long ones, too: there are no notes here
-        parts[row.section].append(_line([model, *(cells[column] for column in columns)]))
-    origin = "; ".join([*([] if apart else rows[0].data["precision"]), *origins(every)])
-    return "\n\n".join([*map("\n".join, parts.values()), f"<sub>{origin}</sub>"])
+        parts[row.section].append([model, *(cells[column] for column in columns)])
+    made_of = "; ".join([*([] if apart else rows[0].data["precision"]), *origins(every)])
+    shown = (markdown.table(head, lines, words=words) for head, *lines in parts.values())
+    return "\n\n".join([*shown, f"<sub>{made_of}</sub>"])
 
 
 def spent(found: results.Results) -> str:
@@ -210,12 +208,6 @@ def origins(runs: list[results.Result]) -> list[str]:
         commits = map(records.short, records.commits(run.record))
         places.setdefault(where, {}).update(dict.fromkeys(commits))
     return [f"{where}, commit {', '.join(commits)}" for where, commits in places.items()]
-
-
-def number(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:.1e}" if value else "0"
 
 
 def origin(there: dict) -> str:

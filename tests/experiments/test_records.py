@@ -176,7 +176,7 @@ def test_readme_has_the_training_that_validates_best_and_the_published_one(tmp_p
     assert runs.best(results.load(tmp_path)).splitlines() == [
         "| Table 1: Translating MNIST, V^T_2, test MSE | paper | ours | ours / paper | trained "
         "| seeds | time |",
-        "| --- | --: | --: | --: | --- | --: | --: |",
+        "|---|--:|--:|--:|---|--:|--:|",
         "| G-RNN | 8.1e-3 ± 6e-4 | 2.43e-2 | 3.00 | paper, 4 epochs | 1 of 5 | 2.0 h |",
         "| G-RNN | 8.1e-3 ± 6e-4 | 1.62e-2 | 2.00 | short, 4 epochs, batch size 32 | 1 | 2.0 h |",
         "",
