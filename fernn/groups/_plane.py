@@ -11,7 +11,7 @@ from torch import Tensor
 from fernn import _check
 from fernn.groups._base import Group
 from fernn.groups._lattice import Lattice, gather
-from fernn.groups._steerable import basis_on, rotated_basis
+from fernn.groups._steerable import basis_on, basis_size
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class SE2(Group):
     ) -> tuple[int, ...]:
         if self.order == 1:
             return (out_channels, in_channels, kernel_size, kernel_size)
-        size = len(rotated_basis(kernel_size, self.order))
+        size = basis_size(kernel_size)
         return (
             (out_channels, in_channels, size)
             if lifting

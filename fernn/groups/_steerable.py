@@ -22,11 +22,17 @@ _CACHE: dict[tuple[int, int], NDArray[np.float64]] = {}
 _COPIES: dict[tuple[int, int], Constant] = {}
 
 
+def basis_size(kernel_size: int) -> int:
+    """How many functions there are, without making them: 6 for 3×3, 13 for 5×5."""
+    rings = range(kernel_size // 2 + 1)
+    return sum(2 * min(2 * ring, MAX_FREQUENCY) + 1 for ring in rings)
+
+
 def rotated_basis(kernel_size: int, orientations: int) -> Tensor:
     """Every basis function at every orientation: float64 [basis, N, k, k] on the CPU.
 
-    6 functions for 3×3, 13 for 5×5. Orientation n is turned counter-clockwise by 360°·n/N; turns
-    by 90° permute the samples exactly. Each function has unit norm, averaged over its phase.
+    Orientation n is turned counter-clockwise by 360°·n/N; turns by 90° permute the samples exactly.
+    Each function has unit norm, averaged over its phase.
     """
     key = (kernel_size, orientations)
     if key not in _CACHE:  # numpy, so that no device, mode or trace of torch's is kept

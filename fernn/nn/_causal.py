@@ -43,7 +43,7 @@ class Cell(nn.Module, ABC):
         return torch.stack(outputs, 1)
 
     def begin(self, frame: Tensor) -> States:
-        """What `init_state` returns for `frame`, unless it is no tuple of tensors."""
+        """`init_state(frame)`, checked to be a tuple of tensors."""
         state = self.init_state(frame)
         parts = state if isinstance(state, tuple) else (state,)
         if parts is not state or not all(isinstance(part, Tensor) for part in parts):
@@ -56,7 +56,7 @@ class Cell(nn.Module, ABC):
         return state
 
     def checked(self, state: States, frame: Tensor) -> States:
-        """What `step` returned for `frame`, unless it is no state."""
+        """`state` as `step` returned it for `frame`, checked."""
         batch, parts = frame.shape[0], state if isinstance(state, tuple) else (state,)
         held = [isinstance(part, Tensor) and part.shape[:1] == (batch,) for part in parts]
         if parts is not state or not parts or not all(held) or parts[-1].ndim != 2 + self.dim:

@@ -199,12 +199,11 @@ class FlowRNN(nn.Module):
         """U ⋆ f for all frames at once where U commutes with the flow, else f: [B, T, ., *X]."""
         return self._layers()[0].drive(frames, kernels[0][0]) if self._input_first else frames
 
-    def _drive(self, x: Tensor, time: Tensor, kernel: Tensor | None) -> Tensor:
-        """What slice ν is driven by: [B, 1 or V, K, *X]."""
-        if self.frame == "lab":
-            return x
-        moved = self.flow.transport(x, -time, features=self._input_first)
-        return moved if self._input_first else self._layers()[0].drive(moved, kernel)
+    def _drive(self, x: Tensor, state: State | None, kernel: Tensor | None) -> Tensor:
+        """What slice ν is driven by: [B, 1 or V, K, *X]. At time 0 every frame is the lab's."""
+        if self.frame == "comoving" and state is not None:
+            x = self.flow.transport(x, -state.time, features=self._input_first)
+        return x if self._input_first else self._layers()[0].drive(x, kernel)
 
     def _advance(
         self, x: Tensor, state: State | None, kernels: list[Kernels], alike: bool = False
@@ -217,7 +216,7 @@ class FlowRNN(nn.Module):
             time = state.time
         tensors: list[Tensor] = []
         for index, (layer, (inner, kernel)) in enumerate(zip(self._layers(), kernels, strict=True)):
-            drive = self._drive(x, time, inner) if index == 0 else layer.drive(tensors[-1], inner)
+            drive = self._drive(x, state, inner) if index == 0 else layer.drive(tensors[-1], inner)
             h = None if state is None else state.tensors[index]
             tensors.append(self._recur(layer, h, drive, kernel, alike and index == 0))
         return self._state(tuple(tensors), time + 1)
@@ -230,7 +229,7 @@ class FlowRNN(nn.Module):
         name = self.activation if isinstance(self.activation, str) else "identity"
         if alike and layer.norm is None and self.transport is None:
             assert h is not None
-            h = h[:, :1]  # a norm counts its slices, and a transport need not keep them alike
+            h = h[:, :1]  # batch-norm counts slices; a transport may treat them differently
         if (self._stepwise or self._sliced) and h is not None:
             if self._sliced:
                 h = self._transported(h)

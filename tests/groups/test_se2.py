@@ -8,7 +8,7 @@ from tolerances import TOLERANCE, error, same, smooth
 
 from fernn import SE2, FlowRNN, Forecaster, Rotation
 from fernn.groups import GroupConv, convolve
-from fernn.groups._steerable import rotated_basis
+from fernn.groups._steerable import basis_size, rotated_basis
 
 ORDERS = [4, 8, 12, 36]
 
@@ -133,11 +133,12 @@ def test_se2_kernels_turn_by_the_pixel_at_quarter_turns(order, size):
         assert same(basis[:, turns * order // 4], want)
 
 
-@pytest.mark.parametrize(("size", "functions"), [(1, 1), (3, 6), (5, 13)])
+@pytest.mark.parametrize(("size", "functions"), [(1, 1), (3, 6), (5, 13), (7, 20)])
 @pytest.mark.parametrize("order", [8, 36])
 def test_se2_basis_is_independent_and_of_unit_norm_over_its_phase(order, size, functions):
     basis = rotated_basis(size, order)
     assert basis.shape == (functions, order, size, size)
+    assert basis_size(size) == functions
     assert torch.linalg.matrix_rank(basis[:, 0].flatten(1)) == functions
     norm = basis.square().sum((-2, -1)).mean(1)
     assert same(norm, torch.ones_like(norm))

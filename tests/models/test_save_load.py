@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fernn import SE2, Classifier, FlowRNN, Forecaster, RigidMotion, Rotation, Translation
+from fernn.groups import _steerable
 from fernn.models import CNN3D, load, save
 
 COUNT = np.int64(4)
@@ -251,6 +252,16 @@ def test_load_refuses_a_file_without_a_readable_configuration(metadata, tmp_path
 def test_load_refuses_a_configuration_that_makes_no_model(about, tmp_path):
     save_file(CNN3D().state_dict(), tmp_path / "model", metadata={"fernn": about})
     with pytest.raises(ValueError, match=r"must hold a model's configuration.*pass it as `into`"):
+        load(tmp_path / "model")
+
+
+def test_load_makes_no_kernel_that_a_file_only_claims(tmp_path, monkeypatch):
+    claimed = {"Rotation": {"velocities": [0.0, 90.0], "group": {"SE2": 36}}}
+    config = {"flow": claimed, "hidden_channels": 1, "kernel_size": 4001, "frame": "comoving"}
+    about = json.dumps({"model": "Forecaster", "config": config})
+    save_file({"x": torch.zeros(1)}, tmp_path / "model", metadata={"fernn": about})
+    monkeypatch.setattr(_steerable, "_make", pytest.fail)  # gigabytes
+    with pytest.raises(ValueError, match=r"`path` must hold weights of the model's shape"):
         load(tmp_path / "model")
 
 

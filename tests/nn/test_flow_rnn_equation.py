@@ -5,9 +5,10 @@ import torch
 import torch.nn.functional as F
 from recurrences import EXACT, R1, T1, circular, recurrence, video
 from tolerances import same
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fernn import SE2, RigidMotion, Rotation, Translation
+from fernn import SE2, FlowRNN, RigidMotion, Rotation, Translation
 
 
 @pytest.mark.parametrize("widths", [3, [3, 2]])
@@ -150,5 +151,38 @@ def test_flow_rnn_convolves_what_all_velocities_share_once(flow, frame):
     drive, two, three, four = (
         _convolutions(lambda n=n: rnn.observe(x[:, :n], kernels=kernels)) for n in (1, 2, 3, 4)
     )
+    # U of a later frame: of every ν's own where frames turn apart, of none at time 0.
+    later = drive * len(flow) if isinstance(flow, Rotation) and frame == "comoving" else drive
     assert three - two == four - three
-    assert three - two - drive == len(flow) * (two - 2 * drive) > 0
+    assert three - two - later == len(flow) * (two - drive - later) > 0
+
+
+class _Drawn(nn.Module):
+    """A convolution whose output is partly thrown away, by chance."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3, padding=1, padding_mode="circular")
+
+    def forward(self, x):
+        return nn.functional.dropout(self.conv(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "frame"),
+    [
+        ({"encoder": _Drawn}, "comoving"),  # in the lab frame it has all frames at once
+        ({"activation": nn.RReLU}, "lab"),
+        ({"activation": nn.RReLU}, "comoving"),
+    ],
+)
+def test_a_sequence_draws_what_its_steps_draw(options, frame):
+    rnn = FlowRNN(1, 3, flow=T1, frame=frame, **{key: make() for key, make in options.items()})
+    x = torch.rand(2, 4, 1, 8, 8)
+    torch.manual_seed(1)
+    states, _ = rnn(x)
+    torch.manual_seed(1)
+    state, kernels = None, rnn.kernels()
+    for at, f in enumerate(x.unbind(1)):
+        state = rnn.step(f, state, kernels)
+        torch.testing.assert_close(states[:, at], state.lab())
