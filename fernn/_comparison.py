@@ -132,8 +132,9 @@ class Comparison:
         return torch.maximum(varied, rounding / self.tolerance)
 
     def _kept(self, tried: Tensor) -> Tensor:
-        """Which pixels no velocity, of V or tried, there or back, nor two of them in turn, has
-        touched with what is outside, until each step: zeros and ones [T, 1, ..., *X]."""
+        """Pixels that stay inside: no velocity (of V or tried, forward or back, once or twice in a
+        row) has brought in anything from outside the canvas up to that step. Ones and zeros
+        [T, 1, ..., *X]."""
         canvas = self.base.shape[-self.flow.group.dim :]
         kept = self.base.new_ones(1, self.steps, *canvas)
         velocities = torch.cat([self.flow.velocities, tried.to(self.flow.velocities)])

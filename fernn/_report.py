@@ -28,14 +28,14 @@ BLUR = 0.1
 
 
 FAINT = 1e-3
-"""What comes in from outside the canvas reaches inwards by convolution; it may err by so much."""
+"""Error allowed because values from outside the canvas spread inwards through convolutions."""
 
 
 def allowed(interpolation: Tensor, faint: float) -> Tensor:
     """The errors that interpolation explains, given its cost at each velocity and step [ν̂, T].
 
-    From where it blurs much at some velocity, the estimates of all that interpolate are rough:
-    twice the largest is allowed.
+    From the first step at which some velocity blurs by more than `BLUR`, estimates are rough: every
+    velocity that interpolates may err by twice the largest of them.
     """
     rough = (interpolation > BLUR).any(0) & (interpolation > FAINT)
     return torch.where(rough, 2 * interpolation.max(), interpolation) + faint

@@ -236,9 +236,8 @@ def _moves(model: Model) -> bool:
 def _closed(flow: Flow) -> bool:
     """Whether V has ν − ν̂ with any two of its velocities. On one that turns this does not help what
     is pooled, since ordinary convolutions do not turn along."""
-    return isinstance(flow, Translation) and all(
-        bool((flow.relative(v) >= 0).all()) for v in flow.velocities
-    )
+    rest = not bool(flow.velocities.any())
+    return isinstance(flow, Translation) and (flow.closed is not None or rest)
 
 
 def _runner(model: Model, dtype: torch.dtype) -> Run:

@@ -45,7 +45,9 @@ def test_verify_of_a_saved_model(tmp_path, invoke):
 
 
 def test_verify_says_at_once_that_a_plot_cannot_be_written(tmp_path, invoke, monkeypatch):
-    monkeypatch.setattr("fernn.cli.verify.verify", lambda *_, **__: pytest.fail("too late"))
+    monkeypatch.setattr(
+        "fernn.experiments.pretrained.verify", lambda *_, **__: pytest.fail("too late")
+    )
     (tmp_path / "file").touch()
     plot = tmp_path / "file" / "errors.png"
     error = invoke("verify", "translating-mnist/grnn", "--plot", str(plot)).exception
@@ -169,9 +171,9 @@ def test_verify_of_pretrained_weights_that_turn_takes_their_canvas(invoke, monke
 
     def verify(model, video, flow, **options):
         shapes.append(tuple(video.shape[1:]))
-        return SimpleNamespace(verdict="interpolated")
+        return SimpleNamespace(verdict="interpolated", flow=flow)
 
-    monkeypatch.setattr("fernn.cli.verify.verify", verify)
+    monkeypatch.setattr("fernn.experiments.pretrained.verify", verify)
     assert invoke("verify", "rotating-mnist/fernn-v4", "--steps", "3").exit_code == 0
     assert shapes == [(3, 1, 40, 40), (3, 1, 15, 15)]  # and quarter turns
 
@@ -184,9 +186,9 @@ def test_verify_of_a_run_takes_what_it_kept(tmp_path, invoke, monkeypatch):
 
     def verify(model, video, flow, **options):
         shapes.append(tuple(video.shape[1:]))
-        return SimpleNamespace(verdict="interpolated")
+        return SimpleNamespace(verdict="interpolated", flow=flow)
 
-    monkeypatch.setattr("fernn.cli.verify.verify", verify)
+    monkeypatch.setattr("fernn.experiments.pretrained.verify", verify)
     assert invoke("verify", str(tmp_path), "--steps", "3").exit_code == 0
     assert shapes == [(3, 1, *recipe.data.canvas), (3, 1, 15, 15)]
 
@@ -209,8 +211,7 @@ def test_verify_of_a_run_without_weights_asks_for_an_epoch(tmp_path, invoke):
 def test_verify_of_all_pretrained_weights_is_a_table(tmp_path, invoke, monkeypatch):
     grnn = "translating-mnist/grnn"
     monkeypatch.setattr("fernn.models.pretrained", lambda: (grnn,))
-    few = partial(pretrained.verified, (grnn,))
-    monkeypatch.setattr(pretrained, "verified", few)
+    monkeypatch.setattr(pretrained, "pretrained", lambda: (grnn,))
     path = tmp_path / "errors.json"
     result = invoke("verify", "pretrained", "--record", str(path))
     assert result.exit_code == 0, result.output

@@ -155,7 +155,7 @@ def test_strips_name_what_was_set(number, tmp_path, invoke):
 @pytest.mark.parametrize(
     ("number", "setting", "words"),
     [
-        ("3", "training.batch=7", r"Did you mean 'training\.batch_size'"),
+        ("3", "training.batch=7", r"Did you mean training\.batch_size\?"),
         ("3", "nonsense", "key=value"),
         ("3", "options.kernel_size=5", "must be of training"),
         *((number, SETS[0], "must be left out") for number in ("2", "7", "9", "10")),

@@ -57,7 +57,9 @@ def test_a_table_refuses_what_is_for_one_model(what, given, invoke, monkeypatch)
 
 
 def test_a_plot_of_no_known_kind_is_refused_at_once(tmp_path, invoke, monkeypatch):
-    monkeypatch.setattr("fernn.cli.verify.verify", lambda *_, **__: pytest.fail("too late"))
+    monkeypatch.setattr(
+        "fernn.experiments.pretrained.verify", lambda *_, **__: pytest.fail("too late")
+    )
     plot = tmp_path / "errors.xyz"
     error = invoke("verify", "translating-mnist/grnn", "--plot", plot).exception
     assert str(error) == f"`--plot` must end with .png, .svg or .pdf, got '{plot}'."

@@ -130,5 +130,6 @@ class Batch:
 
 def _is_first() -> bool:
     """Whether this is the first of the processes that share a run, by what their launchers set."""
-    ranks = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
-    return not any(int(os.environ.get(name, 0)) for name in ranks)
+    names = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
+    ranks = (os.environ.get(name, "") for name in names)
+    return not any(rank.isdecimal() and int(rank) for rank in ranks)

@@ -35,11 +35,11 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
     begun = time.perf_counter()
     wrong = print_all()
-    picture = out / "counterexample.png"
-    counterexample.draw(counterexample.counterexample(), picture)
-    say(f"\ncounter-example drawn to {picture}\n")
     from fernn.experiments import figures, report, showcase, strips  # these take a while to import
 
+    picture = out / "counterexample.png"
+    figures.save(counterexample.drawn(counterexample.counterexample()), picture)
+    say(f"\ncounter-example drawn to {picture}\n")
     names = track(showcase.PAIR, "forecasting", console=console, transient=True)
     shown = showcase.forecast(names)
     panel = showcase.panel(shown)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -20,7 +20,7 @@ from fernn.experiments import pretrained, records, runs, steering, verification
 from fernn.experiments.progress import counting
 from fernn.experiments.recipes import Recipe, from_json
 from fernn.flows import Flow, Rotation, Translation
-from fernn.verify import TOLERANCES, sample_video, verify
+from fernn.verify import TOLERANCES
 
 Result = TypeVar("Result")
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in TOLERANCES}
@@ -85,22 +85,15 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
     if isinstance(model, models.CNN3D):
         raise typer.BadParameter(f"{what} holds a {type(model).__name__}, which has no flow.")
     assert isinstance(model, models.Forecaster | models.SequenceForecaster | models.Classifier)
-    inside = model.sequence if isinstance(model, models.SequenceForecaster) else model.rnn
     flow = model.flow if len(model.flow) > 1 else _widened(model.flow, radius)
-    channels = int(str(model.config["in_channels"]))
-    canvas = None if recipe is None else pretrained.canvas(recipe)
-    video = sample_video(flow, steps=steps, channels=channels, canvas=canvas)
-    video = video if recipe is None else video.abs()  # recipes are of videos in [0, 1]
+    how: Any = {"steps": steps, "dtype": _DTYPES[dtype]}
     with console.status("verifying"):
-        report = verify(inside, video, flow, dtype=_DTYPES[dtype])
+        report = pretrained.of_states(model, recipe, flow, **how)
     print("The recurrence inside, by its lifted states:")
     print(report)
     with console.status("verifying"):
-        whole, closed = pretrained.on_closed(model, flow)
-        own = None if closed != flow else canvas
-        small = sample_video(closed, steps=steps, channels=channels, canvas=own)
-        small = small if recipe is None else small.abs()
-        through = verify(whole, small, closed, dtype=_DTYPES[dtype])
+        through = pretrained.of_whole(model, recipe, flow, **how)
+    closed = through.flow
     group = isinstance(closed, Translation) and closed.closed is not None
     own_v = "on its own V, which is closed" if group else "on its own V, so not exact"
     where = own_v if closed == flow else "with the same weights on a closed V"

@@ -1,6 +1,7 @@
 """A run's curve for TensorBoard, which is convenience: if it cannot be written the run goes on."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,5 +32,7 @@ class Board:
             self._say(f"cannot write {self._folder}: {error}. The curve is in curve.jsonl alone.")
 
     def close(self) -> None:
+        """Give back the thread that writes; the last lines are written already."""
         if self._writer is not None:
-            self._writer.close()
+            with suppress(OSError):
+                self._writer.close()

@@ -1,14 +1,16 @@
 """The paper's counter-example, h_{t+1} = h_t + f_t on a bump: drawn for the G-RNN and the FERNN."""
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from fernn._files import written_whole
 from fernn.flows import Flow, Translation
 from fernn.nn import FlowRNN
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 VELOCITY = (0, 4)
 STEPS = 6
@@ -49,8 +51,8 @@ def _states(flow: Flow, video: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return video[0, :, 0], plain, lifted
 
 
-def draw(example: Counterexample, path: Path) -> None:
-    """Draw both inputs with the states they cause, a column a time step."""
+def drawn(example: Counterexample) -> "Figure":
+    """Both inputs with the states they cause, a column a time step."""
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
@@ -92,6 +94,4 @@ def draw(example: Counterexample, path: Path) -> None:
         "(green): the flow of the input has become a shift in ν.",
         fontsize=11,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as part:
-        figure.savefig(part, format="png", dpi=110)
+    return figure

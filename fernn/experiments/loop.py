@@ -111,13 +111,15 @@ class Loop:
         progress, epochs = self.progress, self.recipe.training.epochs
         self.report.begin(f"{self.recipe.name} {self.recipe.scale}", progress.step, self.steps)
         self._clock = time.monotonic()
-        while progress.epoch < epochs:
-            self._epoch()
-            self._end_of_epoch()
-            if sum(self._reduced(torch.tensor([self.stop()], dtype=torch.float64), "sum")):
-                raise Interrupted
-        if self._board is not None:
-            self._board.close()
+        try:
+            while progress.epoch < epochs:
+                self._epoch()
+                self._end_of_epoch()
+                if sum(self._reduced(torch.tensor([self.stop()], dtype=torch.float64), "sum")):
+                    raise Interrupted
+        finally:
+            if self._board is not None:
+                self._board.close()
 
     def _epoch(self) -> None:
         progress = self.progress

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from fernn.experiments.recipes import Recipe, from_json
 from fernn.experiments.verification import STEPS
@@ -63,34 +64,64 @@ class Verified:
         }
 
 
-def verified(names: tuple[str, ...] | None = None) -> Iterator[Verified]:
+def verified() -> Iterator[Verified]:
     """Verify the weights one by one, as they are rounded in their files.
 
     A G-RNN is tried on the flow of its data. The forecast pools over V, so it is tried on a closed
     one: the weights are those of any V.
     """
-    for name in pretrained() if names is None else names:
+    for name in pretrained():
         record, model = pretrained_record(name), load_pretrained(name)
         assert isinstance(model, Forecaster)
         recipe, moves = from_json(record["recipe"]), len(model.flow) > 1
         flow = model.flow if moves else recipe.data.test_flow
-        whole, closed = on_closed(model, flow)
-        video = sample_video(flow, steps=STEPS, canvas=canvas(recipe)).abs()  # as digits are
-        small = sample_video(closed, steps=STEPS).abs()
-        yield Verified(
-            name,
-            record["weights"]["sha256"],
-            moves,
-            verify(model.rnn, video, flow),
-            verify(model.rnn, video, flow, dtype=torch.float32),
-            verify(whole, small, closed),
+        states, float32 = (
+            of_states(model, recipe, flow, dtype=dtype) for dtype in (torch.float64, torch.float32)
         )
+        forecast = of_whole(model, recipe, flow)
+        yield Verified(name, record["weights"]["sha256"], moves, states, float32, forecast)
 
 
-def canvas(recipe: Recipe) -> tuple[int, int] | None:
+def of_states(
+    model: Model,
+    recipe: Recipe | None,
+    flow: Flow,
+    *,
+    steps: int = STEPS,
+    dtype: torch.dtype = torch.float64,
+) -> Report:
+    """How flow equivariant the lifted states inside a model are; `recipe` says what it has seen."""
+    inside = model.sequence if isinstance(model, SequenceForecaster) else model.rnn
+    video = _video(model, recipe, flow, steps, canvas(recipe))
+    return verify(inside, video, flow, dtype=dtype)
+
+
+def of_whole(
+    model: Model,
+    recipe: Recipe | None,
+    flow: Flow,
+    *,
+    steps: int = STEPS,
+    dtype: torch.dtype = torch.float64,
+) -> Report:
+    """How flow equivariant a whole model is, with its weights on a closed V where there is one."""
+    whole, closed = on_closed(model, flow)
+    own = canvas(recipe) if closed == flow else None
+    return verify(whole, _video(model, recipe, closed, steps, own), closed, dtype=dtype)
+
+
+def _video(
+    model: Model, recipe: Recipe | None, flow: Flow, steps: int, canvas: tuple[int, int] | None
+) -> Tensor:
+    channels = int(str(model.config["in_channels"]))
+    video = sample_video(flow, steps=steps, channels=channels, canvas=canvas)
+    return video if recipe is None else video.abs()  # recipes are of videos in [0, 1]
+
+
+def canvas(recipe: Recipe | None) -> tuple[int, int] | None:
     """The canvas to verify weights on: that of their training where the flow interpolates, since
     the loss depends on it. Where it is exact any canvas will do, so there is none to name."""
-    return None if recipe.data.test_flow.exact else recipe.data.canvas
+    return None if recipe is None or recipe.data.test_flow.exact else recipe.data.canvas
 
 
 def on_closed(model: Model, flow: Flow) -> tuple[Model, Flow]:

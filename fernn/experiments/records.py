@@ -58,7 +58,7 @@ def commit(environment: dict[str, Any]) -> str:
 
 
 def commits(record: dict[str, Any]) -> list[str]:
-    """All that a record is of, oldest first: a run may go on with another commit."""
+    """Every commit that took part in the run, oldest first."""
     return record.get("commits") or [commit(record.get("environment") or {})]
 
 

@@ -257,7 +257,7 @@ def _parsed(text: str) -> Any:
 
 
 def insist(write: Callable[[], None], say: Callable[[str], None]) -> None:
-    """Write at the end of a run, with nothing left to do meanwhile: a full disk is waited for."""
+    """Retry `write` for a while: at the end of a run, to wait for a full disk loses nothing."""
     until, told = time.monotonic() + PATIENCE, ""
     while True:
         try:

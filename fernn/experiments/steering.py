@@ -24,7 +24,7 @@ def steering(*, seed: int = 0) -> list[dict[str, float]]:
         for size in KERNELS:
             group = SE2(orientations)
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+                torch.default_generator.manual_seed(seed)  # not those of GPUs, too
                 lift = GroupConv(group, 1, 4, size, lifting=True, padding="zeros").double()
                 conv = GroupConv(group, 4, 4, size, padding="zeros").double()
             lifted, stacked, fixed = _errors(group, lift, conv, image, 360.0 / orientations)

@@ -100,9 +100,9 @@ class TestData:
     def told(
         self, parts: dict[str, Videos], progress: Progress
     ) -> Iterator[tuple[str, Videos, Tell]]:
-        """Parts of an evaluation one by one, each with what is to be told of its sequences.
+        """Parts of an evaluation one by one, each with the callback for its progress.
 
-        `progress` hears of frames, for a sequence takes as much longer as it has more of them.
+        `progress` counts frames: a sequence takes longer, the more of them it has.
         """
         sizes = {name: self.count(videos) for name, videos in parts.items()}
         frames = {name: sizes[name] * _length(videos) for name, videos in parts.items()}

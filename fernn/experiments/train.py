@@ -101,7 +101,10 @@ def train(
                 f"scale {recipe.scale} is made for a GPU and takes very long on a CPU; "
                 "`--scale quick` is what fits one"
             )
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # `torch.manual_seed` seeds every GPU, too
+        if cuda:
+            with torch.cuda.device(fabric.device):
+                torch.cuda.manual_seed(seed)
         train_videos, val_videos = (
             datasets.videos(
                 recipe,

@@ -101,9 +101,13 @@ def test_what_is_missing_is_made_beside_what_is_there(tmp_path):
     assert made == f"fernn reproduce fig6/grnn --scale short --data FOLDER --out {tmp_path}"
 
 
-def test_figure2_is_the_counterexample(tmp_path):
-    assert figures.draw("2", Results(()), tmp_path / "two.png") == []
-    assert (tmp_path / "two.png").read_bytes().startswith(b"\x89PNG")
+@pytest.mark.parametrize(
+    ("name", "start"), [("two.png", b"\x89PNG"), ("two.svg", b"<?xml"), ("two.pdf", b"%PDF")]
+)
+def test_figure2_is_the_counterexample_in_the_form_of_its_name(tmp_path, name, start):
+    path = tmp_path / "new folder" / name
+    assert figures.draw("2", Results(()), path) == []
+    assert path.read_bytes().startswith(start)
 
 
 def test_figure3_draws_the_mean_over_seeds(tmp_path):

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from threading import Timer
 
 import pytest
 import torch
@@ -114,7 +114,7 @@ def test_sigkill_in_mid_epoch_changes_nothing(when, done, tiny, tmp_path, whole)
 @pytest.mark.parametrize("step", [1, 5, 8, 16])
 def test_ctrl_c_saves_and_the_run_goes_on(step, tiny, tmp_path, whole):
     run = runs.folder(tmp_path / "stopped", tiny, 0)
-    before = signal.getsignal(signal.SIGINT)
+    before, threads = signal.getsignal(signal.SIGINT), threading.enumerate()
     report = At(step, lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(train.Interrupted):
         train.train(tiny, out=tmp_path / "stopped", device="cpu", report=report)
@@ -122,6 +122,7 @@ def test_ctrl_c_saves_and_the_run_goes_on(step, tiny, tmp_path, whole):
     assert runs.read_record(run) is None
     assert _state(run)[1]["step"] == step  # it takes no other, and none is done again
     assert report.said.count(train.STOPPING) == 1
+    assert not [thread for thread in threading.enumerate() if thread not in threads]
     first = runs.read_curve(run)
     train.train(tiny, out=tmp_path / "stopped", device="cpu")
     _assert_same_end(run, whole)
@@ -198,7 +199,7 @@ def test_a_wish_to_stop_is_answered_while_a_step_lasts(number):
     wakened = signal.set_wakeup_fd(-1)
     with train._wish_to_stop(lambda: answered.append(time.monotonic())) as stop:
         begun = time.monotonic()
-        Timer(0.1, os.kill, (os.getpid(), number)).start()
+        threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
         hashlib.pbkdf2_hmac("sha256", b"", b"", rounds)
         ended = time.monotonic()
         assert stop()

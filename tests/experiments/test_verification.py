@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fernn.experiments import counterexample as counter
+from fernn.experiments.steering import steering
 from fernn.experiments.verification import cases, run
 
 
@@ -43,7 +44,7 @@ def test_counterexample_grnn_leaves_a_train_and_the_fernn_does_not():
     assert train[-1].max() < 1.2 * f.max()
 
 
-def test_draw_writes_a_picture(tmp_path):
-    path = tmp_path / "new folder" / "counterexample.png"
-    counter.draw(counter.counterexample(), path)
-    assert path.read_bytes().startswith(b"\x89PNG")
+def test_verification_seeds_no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", pytest.fail)
+    next(run())
+    steering()

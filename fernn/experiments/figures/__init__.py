@@ -151,7 +151,7 @@ def draw(
     if scale is not None:
         _check.choice("scale", scale, SCALES)
     if number in COUNTEREXAMPLE:
-        counterexample.draw(counterexample.counterexample(), path)
+        save(counterexample.drawn(counterexample.counterexample()), path)
         return []
     chosen = results.set_to(settings) if settings else results
     sources = Sources() if sources is None else sources

@@ -1,10 +1,10 @@
 """Recipes: a complete, frozen configuration for every row of every table and figure."""
 
-import difflib
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
+from fernn._nearest import nearest
 from fernn.experiments.recipes import _clips, _rotation, _translation, _wrapper
 from fernn.experiments.recipes._base import SCALES, Data, Published, Recipe, Training
 from fernn.experiments.recipes._codec import changed, changes, from_json, of_training, to_json
@@ -56,10 +56,9 @@ def find(name: str, scale: str = "paper") -> Recipe:
                 f"`recipe` must be one recipe, got {name!r}, which is several; "
                 f"`fernn reproduce {name}` trains them all, `fernn list {name}` names them."
             )
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise ValueError(
-            f"`recipe` must be one of those that `fernn list` shows, got {name!r}.{hint}"
+            "`recipe` must be one of those that `fernn list` shows, got "
+            f"{name!r}.{nearest(name, known)}"
         )
     return known[name].at(scale)
 

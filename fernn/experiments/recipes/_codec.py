@@ -2,13 +2,13 @@
 
 import ast
 import dataclasses
-import difflib
 import inspect
 import types
 from collections.abc import Iterable, Mapping
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import fernn.flows
+from fernn._nearest import nearest
 from fernn.experiments.recipes._base import Data, Published, Recipe, Training
 from fernn.flows import Flow
 from fernn.groups import SE2
@@ -66,10 +66,9 @@ def changed(recipe: Recipe, settings: Iterable[str]) -> Recipe:
                 f"`--set` must be key=value, such as training.epochs=3, got {setting!r}."
             )
         if f"{part}.{name}" not in kinds:
-            known = sorted(kinds)
+            hint = nearest(key.strip(), kinds) or f" The keys are {', '.join(sorted(kinds))}."
             raise ValueError(
-                f"`--set` must be key=value with a key of this recipe, got {setting!r}. "
-                f"{_nearest(key.strip(), known)}"
+                f"`--set` must be key=value with a key of this recipe, got {setting!r}.{hint}"
             )
         value = _typed(key.strip(), text.strip(), kinds[f"{part}.{name}"])
         recipe = recipe.but(**{part: {name: value}})
@@ -101,11 +100,6 @@ def of_training(settings: Iterable[str]) -> bool:
     (True, False)
     """
     return all(setting.strip().startswith("training.") for setting in settings)
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"The keys are {', '.join(known)}."
 
 
 def _kinds(recipe: Recipe) -> dict[str, Any]:
