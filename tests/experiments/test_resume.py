@@ -174,6 +174,7 @@ os.killpg(0, signal.SIGKILL)
     assert done.stdout.split() == ["told", "stopped", "left"], done.stderr
 
 
+@pytest.mark.usefixtures("_heard")
 def test_a_second_ctrl_c_stops_at_once(tiny, tmp_path, whole):
     def twice():
         for _ in range(2):
