@@ -1,108 +1,137 @@
 """What is not trained yet, and about how long it takes on one GPU: `python -m benchmarks.left`.
 
 A time is estimated, not measured: the arithmetic of a recipe over the fastest rate of its kind, in
-the benchmark or in a run. Evaluation, some tens of seconds a run, is not in it. The record goes to
-`left.json`; counting takes a minute, so README is written from it.
+the benchmark or in a run, where its settings were changed in a run with the same ones; of a kind
+that was never timed over the rate of a matrix product, which it does not exceed. Evaluation, some
+tens of seconds a run, is not in it. The record goes to `left.json`; counting takes minutes, so
+pages are written from it.
 """
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from benchmarks import markdown
 from benchmarks.report import RECORD
+from benchmarks.runs import origin
 from fernn.experiments import records, results
 from fernn.experiments.flops import flops_per_sequence
 from fernn.experiments.numerals import duration
-from fernn.experiments.recipes import Recipe, find, from_json, recipes
+from fernn.experiments.recipes import Recipe, changed, find, from_json, recipes
 from fernn.flows import Rotation
 
 LEFT = RECORD.with_name("left.json")
 RUNS = Path(__file__).parent.parent / "results"
 SCALES = ("short", "paper")
-DIGITS, CLIPS = 54_000, 956
-"""Sequences of an epoch: digits of MNIST without the validation's, clips of the stand-in."""
-FAMILIES = {
-    "Table 1, translation": "table1/translation/",
-    "Table 1, rotation, co-moving": "table1/rotation/.*comoving",
-    "Table 1, rotation, the paper's SE(2)": "table1/rotation/(?!.*comoving)",
-    "Table 2, stand-in for KTH": "table2/actions/",
-    "Table 3, stand-in for KTH": "table3/actions/",
-    "Table 4, Bouncing MNIST": "table4/",
-    "Table 5, stand-in for KTH": "table5/actions/",
-    "Figure 5, translation": "fig5/translation/",
-    "Figure 5, rotation, co-moving": "fig5/rotation/.*comoving",
-    "Figure 5, rotation, SE(2)": "fig5/rotation/(?!.*comoving)",
-    "Figure 6": "fig6/",
-    "Figure 8, stand-in for KTH": "fig8/actions/",
-    "Other sequence models, alone and wrapped": "wrapper/",
-    "Larger baselines": "larger/(mnist|actions)",
+SEQUENCES = {None: 54_000, "actions": 956, "kth": 1_517}
+"""Of an epoch: digits of MNIST without the validation's, clips of the stand-in, ranges of KTH."""
+LONGER = ("training.epochs=20", "training.batch_size=32", "training.clip=0.1")
+NARROW = ("training.epochs=2", "options.hidden_channels=4", "options.frame=comoving")
+FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "Table 1, translation": ("table1/translation/", ()),
+    "Table 1, translation, twenty epochs in batches of 32": ("table1/translation/", LONGER),
+    "Table 1, rotation, co-moving": ("table1/rotation/.*comoving", ()),
+    "Table 1, rotation, the paper's SE(2)": ("table1/rotation/(?!.*comoving)", ()),
+    "The same with 4 of 32 channels, in turning frames, two epochs": (
+        "table1/rotation/(?!.*comoving)",
+        NARROW,
+    ),
+    "Tables 2, 3 and 5, stand-in for KTH": ("table[235]/actions/", ()),
+    "Tables 2, 3 and 5, KTH": ("table[235]/kth/", ()),
+    "Table 4, Bouncing MNIST": ("table4/(?!.*mixing$)", ()),
+    "Table 4, full V-mixing": ("table4/.*mixing$", ()),
+    "Figure 5, translation": ("fig5/translation/", ()),
+    "Figure 5, rotation, co-moving": ("fig5/rotation/.*comoving", ()),
+    "Figure 5, rotation, SE(2)": ("fig5/rotation/(?!.*comoving)", ()),
+    "Figure 6": ("fig6/", ()),
+    "Figure 8, stand-in for KTH": ("fig8/actions/", ()),
+    "Figure 8, KTH": ("fig8/kth/", ()),
+    "Other sequence models, alone and wrapped": ("wrapper/", ()),
+    "Larger baselines": ("larger/", ()),
 }
-"""The rows, and how the names of their recipes begin."""
+"""The rows: how the names of their recipes begin, and what is changed in these, at `short` then."""
 
 
 def count() -> dict[str, object]:
-    """The recipes of each family that have no run at each scale, and the seconds of one seed."""
+    """The runs that each family lacks at each scale, and the seconds of one seed."""
     found = results.load(RUNS)
-    speeds = rates_of_runs(found)
-    for kind, rate in _speeds(RECORD).items():
+    speeds, peak = _speeds(RECORD)
+    for kind, rate in rates_of_runs(found.every).items():
         speeds[kind] = max(rate, speeds.get(kind, 0.0))
     families: dict[str, object] = {}
-    for family in FAMILIES:
-        names = members(family)
-        flops = {
-            name: flops_per_sequence(find(name)) for name in names if _kind(find(name)) in speeds
-        }
+    for family, (_, settings) in FAMILIES.items():
+        alike = trained_so(found, settings) if settings else ()
+        rates = speeds | rates_of_runs(alike)
         scales = {}
-        for scale in SCALES:
-            done = {run.name for run in found.at(scale).found}
-            scales[scale] = {
-                name: _seconds(find(name, scale), flops.get(name), speeds)
-                for name in names
-                if name not in done
-            }
-        families[family] = {"recipes": len(names), **scales}
+        for scale in SCALES[: 1 if settings else None]:
+            scales[scale] = lacking = {}
+            for name in members(family):
+                recipe = changed(find(name, scale), settings)
+                seeds = recipe.seeds - len(having(found, name, scale, settings))
+                if seeds > 0:
+                    rate = rates.get(_kind(recipe))
+                    flops = flops_per_sequence(recipe)
+                    lacking[name] = {
+                        "seeds": seeds,
+                        "of": recipe.seeds,
+                        "seconds": _sequences(recipe) * flops / (rate or peak),
+                        "timed": rate is not None,
+                    }
+        families[family] = {"recipes": len(members(family)), **scales}
         print(family, scales, flush=True)
     return {"environment": records.environment(), "families": families}
 
 
 def table(record: dict) -> str:
-    """A row a family, with what it lacks."""
+    """A row a family, with what it lacks: one seed of what has none, and all seeds."""
     rows = []
     for family, about in record["families"].items():
-        cells = [_cell(about[scale], about["recipes"]) for scale in SCALES]
-        if any(cells):
-            rows.append([family, *(cell or "–" for cell in cells)])
+        cells: list[str] = []
+        for scale in SCALES:
+            lacking = list(about.get(scale, {}).values())
+            none = [{**row, "seeds": 1} for row in lacking if row["seeds"] == row["of"]]
+            cells += [_cell(none), _cell(lacking)]
+        if any(cell != "–" for cell in cells):
+            rows.append([family, *cells])
+    columns = ["not trained"]
+    for scale in SCALES:
+        columns += [f"`{scale}`, a first seed", f"`{scale}`, all seeds"]
     return markdown.table(
-        ["not trained yet", "scale `short`", "scale `paper`"], rows, words=range(3)
+        columns, rows, words=range(len(columns)), about=origin(record["environment"])
     )
 
 
 def members(family: str) -> list[str]:
     """The recipes of a family."""
-    return [name for name in recipes() if re.match(FAMILIES[family], name)]
+    return [name for name in recipes() if re.match(FAMILIES[family][0], name)]
 
 
-def _cell(lacking: dict[str, float | None], total: int) -> str:
+def trained_so(found: results.Results, settings: tuple[str, ...]) -> list[results.Result]:
+    """The runs that were changed so; of no settings those of the recipes as they are."""
+    return [run for run in found.every if sorted(run.changes) == sorted(settings)]
+
+
+def having(
+    found: results.Results, name: str, scale: str, settings: tuple[str, ...]
+) -> list[results.Result]:
+    """The runs of one recipe, a seed each."""
+    return [r for r in trained_so(found, settings) if (r.name, r.scale) == (name, scale)]
+
+
+def _cell(lacking: list[dict[str, Any]]) -> str:
+    """How many runs, and how long they take together; "at least" where a kind was never timed."""
     if not lacking:
-        return ""
-    known = [seconds for seconds in lacking.values() if seconds is not None]
-    parts = [f"{len(lacking)} left of {total}" if len(lacking) < total else f"all {total}"]
-    if known:
-        parts.append(f"about {duration(sum(known))}")
-    if len(known) < len(lacking):
-        unknown = len(lacking) - len(known)
-        parts.append(f"{unknown} of unknown speed" if known else "of unknown speed")
-    return ", ".join(parts)
+        return "–"
+    runs = sum(row["seeds"] for row in lacking)
+    seconds = sum(row["seeds"] * row["seconds"] for row in lacking)
+    about = "" if all(row["timed"] for row in lacking) else "at least "
+    return f"{runs} run{'s' * (runs > 1)}, {about}{duration(seconds)}"
 
 
-def _seconds(recipe: Recipe, flops: float | None, speeds: dict[str, float]) -> float | None:
-    """The training of one seed, or None for a kind of model that was never timed."""
-    rate = speeds.get(_kind(recipe))
-    if flops is None or rate is None:
-        return None
-    sequences = recipe.training.epochs * (DIGITS if recipe.task == "forecast" else CLIPS)
-    return sequences * flops / rate
+def _sequences(recipe: Recipe) -> int:
+    return recipe.training.epochs * SEQUENCES[recipe.data.archive]
 
 
 def _kind(recipe: Recipe) -> str:
@@ -127,10 +156,10 @@ def _kind(recipe: Recipe) -> str:
     return {1: "G-RNN", 9: "FERNN-V^T_1"}.get(len(flow), "FERNN-V^T_2")
 
 
-def rates_of_runs(found: results.Results) -> dict[str, float]:
+def rates_of_runs(runs: Iterable[results.Result]) -> dict[str, float]:
     """Operations a second of each kind, of its fastest run on a GPU at a scale of the paper's."""
     rates: dict[str, float] = {}
-    for run in (*found.found, *found.changed):
+    for run in runs:
         record = run.record
         if run.scale in SCALES and record["device"].startswith("cuda"):
             kind = _kind(from_json(record["recipe"]))
@@ -139,13 +168,11 @@ def rates_of_runs(found: results.Results) -> dict[str, float]:
     return rates
 
 
-def _speeds(path: Path) -> dict[str, float]:
-    """Operations a second of each row of the benchmark, as a graph."""
+def _speeds(path: Path) -> tuple[dict[str, float], float]:
+    """Operations a second of each row of the benchmark, as a graph, and of a matrix product."""
     record = json.loads(path.read_text(encoding="utf-8"))
-    return {
-        name: row["fraction_of_floor"] * record["matmul_flops_per_second"]
-        for name, row in record["rows"].items()
-    }
+    peak = record["matmul_flops_per_second"]
+    return {name: row["fraction_of_floor"] * peak for name, row in record["rows"].items()}, peak
 
 
 if __name__ == "__main__":

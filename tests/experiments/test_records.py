@@ -273,47 +273,59 @@ def test_a_published_run_finds_its_weights_in_the_package(tmp_path):
         assert kept.weights == tmp_path / "best.safetensors"
 
 
-def test_readme_names_what_is_left_as_the_records_have_it():
-    done = {(run.scale, run.name) for run in results.load(readme.ROOT / "results").found}
-    families = json.loads(left.LEFT.read_text(encoding="utf-8"))["families"]
-    assert list(families) == list(left.FAMILIES)
-    counted = 0
-    for family, about in families.items():
-        names = left.members(family)
+def test_results_name_what_is_left_as_the_records_have_it():
+    found = results.load(readme.ROOT / "results")
+    record = json.loads(left.LEFT.read_text(encoding="utf-8"))
+    assert list(record["families"]) == list(left.FAMILIES)
+    plain = []
+    for family, about in record["families"].items():
+        names, settings = left.members(family), left.FAMILIES[family][1]
         assert about["recipes"] == len(names) > 0
-        counted += len(names)
-        for scale in left.SCALES:
-            assert list(about[scale]) == [name for name in names if (scale, name) not in done]
-    elsewhere = [name for name in recipes() if "/kth" in name or name.startswith("runtime/")]
-    assert counted + len(elsewhere) == len(recipes())  # KTH itself is not to be had
+        plain += [] if settings else names
+        for scale in left.SCALES[: 1 if settings else None]:
+            lacking = {}
+            for name in names:
+                seeds = changed(find(name, scale), settings).seeds
+                have = {
+                    run.seed
+                    for run in (found.changed if settings else found.found)
+                    if (run.name, run.scale) == (name, scale) and set(run.changes) == set(settings)
+                }
+                lacking[name] = (seeds - len(have), seeds)
+            assert {name: (row["seeds"], row["of"]) for name, row in about[scale].items()} == {
+                name: counts for name, counts in lacking.items() if counts[0]
+            }
+    assert sorted(plain) == sorted(name for name in recipes() if not name.startswith("runtime/"))
+    assert record["environment"]["dirty"] is False
 
 
-def test_left_tells_how_long_and_what_it_cannot_tell():
+def test_left_tells_how_long_and_what_was_never_timed():
+    def lacks(seeds, seconds, timed=True):
+        return {"seeds": seeds, "of": 3, "seconds": seconds, "timed": timed}
+
     families = {
-        "A": {"recipes": 2, "short": {"a": 60.0, "b": 120.0}, "paper": {"a": 3600.0, "b": None}},
-        "B": {"recipes": 3, "short": {}, "paper": {"c": None}},
+        "A": {"recipes": 2, "short": {"a": lacks(2, 60.0)}, "paper": {"a": lacks(3, 3600.0)}},
+        "B": {"recipes": 3, "short": {"b": lacks(3, 60.0, timed=False)}},
         "C": {"recipes": 1, "short": {}, "paper": {}},
     }
-    assert left.table({"families": families}).splitlines()[2:] == [
-        "| A | all 2, about 3.0 min | all 2, about 1.0 h, 1 of unknown speed |",
-        "| B | – | 1 left of 3, of unknown speed |",
+    assert left.table({"families": families, "environment": ENVIRONMENT}).splitlines()[2:4] == [
+        "| A | – | 2 runs, 2.0 min | 1 run, 1.0 h | 3 runs, 3.0 h |",
+        "| B | 1 run, at least 1.0 min | 3 runs, at least 3.0 min | – | – |",
     ]
-    speeds = {"FERNN-V^T_1": 2e12}
-    recipe = find("table1/translation/fernn-v1", "short")
-    assert left._seconds(recipe, 1e9, speeds) == pytest.approx(10 * 54_000 * 1e9 / 2e12)
-    assert left._seconds(find("wrapper/convgru", "short"), 1e9, speeds) is None
+    assert left._sequences(find("table1/translation/fernn-v1", "short")) == 10 * 54_000
+    assert left._sequences(find("table2/kth/fernn-v2", "short")) == 50 * 1_517
 
 
 def test_left_takes_the_fastest_run_of_a_kind_that_the_benchmark_does_not_time():
     found = results.load(readme.ROOT / "results")
     runs = found.named("table2/actions/cnn3d", "short")
-    rates = left.rates_of_runs(found)
+    rates = left.rates_of_runs(found.every)
     assert len(runs) == 3
     assert rates["CNN3D"] == max(
         run.record["flops_per_sequence"] * run.record["sequences_per_second"] for run in runs
     )
     on_a_cpu = [results.Result(r.folder, r.record | {"device": "cpu"}) for r in runs]
-    assert left.rates_of_runs(results.Results(tuple(on_a_cpu))) == {}
+    assert left.rates_of_runs(on_a_cpu) == {}
 
 
 @pytest.mark.parametrize(
