@@ -6,7 +6,13 @@ from fernn import save
 from fernn.experiments import records, runs
 from fernn.experiments.recipes import find, from_json, to_json
 
-ENVIRONMENT = {"date": "2000-01-01", "commit": "0" * 40, "dirty": False, "gpu": "Invented GPU"}
+ENVIRONMENT = {
+    "date": "2000-01-01",
+    "commit": "0" * 40,
+    "dirty": False,
+    "torch": "9.9",
+    "gpu": "Invented GPU",
+}
 
 
 def write_run(out, name, *, scale="short", seed=0, metrics, model=None, recipe=None, **changes):
