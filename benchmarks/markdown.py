@@ -25,7 +25,13 @@ def table(
 
 
 def number(value: object) -> str:
-    """Two digits; a word stays as it is."""
+    """Two digits; a word stays as it is, and what is no number is None in a record.
+
+    >>> [number(value) for value in (1 / 3, 0, None, "exact")]
+    ['3.3e-01', '0', 'not finite', 'exact']
+    """
+    if value is None:
+        return "not finite"
     if isinstance(value, str):
         return value
     return f"{value:.1e}" if value else "0"

@@ -32,9 +32,10 @@ def lengths(found: results.Results) -> str:
     columns = ["MSE of forecast step", "trained", *map(str, steps), "60 over 10"]
     rows = []
     for (label, how), curves in errors.items():
-        mean = [fmean(curve[step - 1] for curve in curves) for step in steps]
-        ratio = mean[steps.index(60)] / mean[steps.index(10)]
-        rows.append([label, how, *(f"{value:.1e}" for value in mean), f"{ratio:.1f}"])
+        mean = [_mean([curve[step - 1] for curve in curves]) for step in steps]
+        early, late = mean[steps.index(10)], mean[steps.index(60)]
+        ratio = number(None) if early is None or late is None else f"{late / early:.1f}"
+        rows.append([label, how, *map(number, mean), ratio])
     return markdown.table(columns, rows, words=(0, 1))
 
 
@@ -48,7 +49,7 @@ def velocities(found: results.Results) -> str:
             continue
         recipe = from_json(run.record["recipe"])
         shown, own = (_velocities(flow) for flow in (recipe.data.flow, recipe.options["flow"]))
-        groups: dict[str, list[float]] = {name: [] for name in columns[2:5]}
+        groups: dict[str, list[float | None]] = {name: [] for name in columns[2:5]}
         for entry in run.metrics["mse_per_velocity"]:
             velocity = tuple(entry["velocity"])
             name = columns[2 if velocity in shown else 3 if velocity in own else 4]
@@ -63,9 +64,18 @@ def _velocities(flow: Flow) -> set[tuple[float, ...]]:
     return {tuple(velocity) for velocity in flow.velocities.tolist()}
 
 
-def _range(errors: list[float]) -> str:
-    ends = [number(min(errors)), number(max(errors))] if errors else ["–"]
-    return " to ".join(dict.fromkeys(ends))
+def _mean(values: list[float | None]) -> float | None:
+    """None where one of them is not finite, which is what None says."""
+    finite = [value for value in values if value is not None]
+    return fmean(finite) if len(finite) == len(values) else None
+
+
+def _range(errors: list[float | None]) -> str:
+    if not errors:
+        return "–"
+    finite = [error for error in errors if error is not None]
+    largest = max(finite) if len(finite) == len(errors) else None
+    return " to ".join(dict.fromkeys(map(number, [min(finite, default=None), largest])))
 
 
 def _how(scale: str, epochs: object, changes: Sequence[str]) -> tuple[str, list[str]]:

@@ -34,7 +34,7 @@ class Comparison:
         start: int,
         features: bool,
         dtype: torch.dtype,
-        backwards: Tensor | None,
+        other: Tensor | None,
     ) -> None:
         dim = flow.group.dim
         self.lifted = base.ndim == 4 + dim and base.shape[2] > 1
@@ -59,7 +59,7 @@ class Comparison:
         self.features = features
         self.exact = flow.exact and flow.permutes(tried.tolist())
         self.kept = None if self.exact or not self.moves else self._kept(tried)
-        self.backwards = backwards
+        self.other = other
         self.rounding, self.tolerance = 4 * torch.finfo(dtype).eps, TOLERANCES[dtype]
         self.rounded = False
 
@@ -118,8 +118,8 @@ class Comparison:
         Where it fades, as along a forecast, rounding of what it was before does not, so that a
         share of the largest until then counts.
         """
-        if self.backwards is not None:
-            change = x - self.backwards
+        if self.other is not None:
+            change = x - self.other
         else:
             kept = torch.ones_like(x) if self.kept is None else self.kept
             canvas = tuple(range(-self.flow.group.dim, 0))
@@ -128,7 +128,8 @@ class Comparison:
         varied = self._norm(change)
         faded = FADED * varied.cummax(0).values
         varied, rounding = torch.maximum(varied, faded), self.rounding * self._norm(x)
-        self.rounded |= bool((rounding > BLUR * varied).any())
+        # A step that cannot vary, as of a first frame without anything in it, hides no other.
+        self.rounded |= bool((rounding > BLUR * varied.amax()).any())
         return torch.maximum(varied, rounding / self.tolerance)
 
     def _kept(self, tried: Tensor) -> Tensor:
@@ -164,11 +165,11 @@ def sharpness(
     is the largest of its errors, each over what is allowed there. Where motion is slow, what the
     sum forgets of the way lies below what interpolation costs.
     """
-    run = _energy if values else _leaky
-    backwards = run(video.flip(1)) if values else None
+    run = _energy if values else leaky
+    other = run(video.flip(1)) if values else None
     try:
         control = Comparison(
-            flow, tried, run(video), video.shape[3:], 0, False, torch.float64, backwards
+            flow, tried, run(video), video.shape[3:], 0, False, torch.float64, other
         )
     except ValueError:  # too little stays inside
         return 0.0
@@ -178,7 +179,7 @@ def sharpness(
     return float((error / allowed(interpolation, max(FAINT, TOLERANCES[dtype]))).max())
 
 
-def _leaky(video: Tensor) -> Tensor:
+def leaky(video: Tensor) -> Tensor:
     """h ← h/4 + f."""
     states = [video[:, 0]]
     for frame in video[:, 1:].unbind(1):
@@ -187,7 +188,7 @@ def _leaky(video: Tensor) -> Tensor:
 
 
 def _energy(video: Tensor) -> Tensor:
-    return _leaky(video)[:, -1].square().flatten(2).mean(2)
+    return leaky(video)[:, -1].square().flatten(2).mean(2)
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Report:
     by moving the input and the output there and back; it is the largest so far in time. What a flow
     moves in from outside the canvas, as a turn does at the corners, is not compared. Outputs
     without a V axis are compared as they are, and values [B, K] relative to their change when the
-    video runs backwards.
+    video runs backwards or, where that changes nothing, when its frames linger.
     """
 
     flow: Flow

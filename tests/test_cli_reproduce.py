@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fernn import cli
+from fernn.cli import _batch
 from fernn.experiments import runs
 from fernn.experiments.recipes import find, recipes
 
@@ -176,6 +177,27 @@ def test_processes_of_one_run_stay_together(monkeypatch, invoke, trained, tmp_pa
     monkeypatch.setenv("LOCAL_RANK", "1")
     quiet = invoke("reproduce", "wrapper", *words[2:], "--devices", "2", "--out", str(tmp_path))
     assert (quiet.exit_code, quiet.output) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "first"),
+    [
+        ({}, True),
+        ({"RANK": "0", "LOCAL_RANK": "0"}, True),
+        ({"RANK": "2", "LOCAL_RANK": "0"}, False),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, False),
+        ({"SLURM_PROCID": ""}, True),
+        ({"SLURM_PROCID": "3"}, False),
+        ({"RANK": "unset"}, True),
+    ],
+    ids=str,
+)
+def test_the_first_of_the_processes_that_a_launcher_started_tells(ranks, first, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, rank in ranks.items():
+        monkeypatch.setenv(name, rank)
+    assert _batch._is_first() == first
 
 
 def test_reproduce_leaves_a_run_of_other_settings_alone(invoke, tmp_path):

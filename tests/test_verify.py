@@ -97,6 +97,13 @@ def test_verify_leaves_the_model_alone():
         assert value.dtype == before[name].dtype
 
 
+def test_verify_leaves_the_video_alone():
+    video = sample_video(FLOW)
+    before = video.clone()
+    assert verify(nn.ReLU(inplace=True), video, FLOW).verdict == "exact"
+    assert torch.equal(video, before)
+
+
 def test_verify_survives_training():
     model = FlowRNN(1, 4, flow=FLOW)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -152,6 +159,8 @@ def test_report_prints_a_table_and_draws_a_plot(tmp_path):
     assert len(text.splitlines()) == 2 + 8
     report.plot(tmp_path / "errors.png")
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
+    report.plot(tmp_path / "errors.svg")
+    assert (tmp_path / "errors.svg").read_text().startswith("<?xml")
 
 
 def test_report_shows_the_worst_dozen_of_many():

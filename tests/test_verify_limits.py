@@ -16,10 +16,11 @@ from fernn import (
     assert_flow_equivariant,
     verify,
 )
+from fernn._comparison import Comparison, sharpness
 from fernn._report import allowed
 from fernn.groups import SE2
 from fernn.nn import CausalConv, Cell, FlowEquivariant, FlowRNN
-from fernn.verify import sample_video
+from fernn.verify import sample_video, sharp_video
 
 FLOW = Translation(radius=1)
 
@@ -257,6 +258,53 @@ def test_verify_takes_a_larger_video_where_motion_is_fast():
     torch.manual_seed(0)
     assert verify(FlowEquivariant(ConvGRU(1, 4), flow), None, flow).verdict == "interpolated"
     assert verify(ConvGRU(1, 4), None, flow).verdict == "broken"
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_verify_of_values_that_ignore_the_order_of_frames(dtype):
+    """Backwards nothing changes, so another video says how much they vary."""
+    encoder = nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular")
+
+    def of_each(video):
+        features = encoder.to(video)(video.flatten(0, 1)).relu().mean((2, 3))
+        return features.unflatten(0, video.shape[:2]).mean(1)
+
+    assert verify(of_each, None, FLOW, dtype=dtype).verdict == "exact"
+    assert verify(lambda v: v.sum(1).square().mean((2, 3)), None, FLOW).verdict == "broken"
+
+
+@pytest.mark.parametrize("flow", [FLOW, Rotation(count=1)], ids=["exact", "turns"])
+def test_verify_of_a_video_whose_first_frame_is_black(flow):
+    """There a sigmoid gives one grey, which cannot vary; what comes later can."""
+    video = sample_video(flow).abs()
+    video[:, 0] = 0
+    frame = "lab" if flow.exact else "comoving"
+    for still, verdict in ((flow, "exact" if flow.exact else "interpolated"), (None, "broken")):
+        torch.manual_seed(0)
+        still = Translation(radius=0) if still is None else still
+        model = FlowRNN(1, 4, flow=still, frame=frame, activation=torch.sigmoid)
+        assert verify(model, video, flow).verdict == verdict
+
+
+def test_interpolation_that_cancels_in_a_value_is_not_taken_for_none():
+    """One number may be the same there and back by chance: the largest cost counts for all."""
+    flow = RigidMotion([(0, 0, 0), (0, 0.5, 0), (0, -0.5, 0)])
+    video, tried = sample_video(flow), flow.velocities[1:]
+    base = torch.ones(1, 1, dtype=torch.double)
+    answers = iter([base, base, base + 0.5, base])  # moved, moved, and there and back
+    compare = Comparison(
+        flow, tried, base, video.shape[3:], 0, False, torch.float64, torch.zeros_like(base)
+    )
+    _, _, cost = compare.measure(lambda _: next(answers), video)
+    assert cost.flatten().tolist() == [0.5, 0.5]
+
+
+def test_a_video_that_is_made_tells_models_apart_with_something_to_spare():
+    flow = Rotation(count=1, degrees=7.5)
+    tried, usual = flow.velocities[[0, 2]], sample_video(flow)
+    assert 1 < sharpness(flow, tried, usual, torch.float64) < 2
+    assert sharp_video(flow, tried, torch.float64).shape[3:] > usual.shape[3:]
+    assert sharp_video(flow, tried, torch.float64, channels=2, steps=6).shape[1:3] == (6, 2)
 
 
 def test_verify_interpolates_where_the_velocities_tried_do():

@@ -18,7 +18,7 @@ from fernn.models import (
     pretrained,
     pretrained_record,
 )
-from fernn.verify import Report, sample_video, verify
+from fernn.verify import Report, sample_video, sharp_video, verify
 
 Model = TypeVar("Model", bound=Forecaster | SequenceForecaster | Classifier)
 
@@ -92,7 +92,7 @@ def of_states(
 ) -> Report:
     """How flow equivariant the lifted states inside a model are; `recipe` says what it has seen."""
     inside = model.sequence if isinstance(model, SequenceForecaster) else model.rnn
-    video = _video(model, recipe, flow, steps, canvas(recipe))
+    video = _video(model, recipe, flow, steps, canvas(recipe), dtype)
     return verify(inside, video, flow, dtype=dtype)
 
 
@@ -107,14 +107,23 @@ def of_whole(
     """How flow equivariant a whole model is, with its weights on a closed V where there is one."""
     whole, closed = on_closed(model, flow)
     own = canvas(recipe) if closed == flow else None
-    return verify(whole, _video(model, recipe, closed, steps, own), closed, dtype=dtype)
+    return verify(whole, _video(model, recipe, closed, steps, own, dtype), closed, dtype=dtype)
 
 
 def _video(
-    model: Model, recipe: Recipe | None, flow: Flow, steps: int, canvas: tuple[int, int] | None
+    model: Model,
+    recipe: Recipe | None,
+    flow: Flow,
+    steps: int,
+    canvas: tuple[int, int] | None,
+    dtype: torch.dtype,
 ) -> Tensor:
-    channels = int(str(model.config["in_channels"]))
-    video = sample_video(flow, steps=steps, channels=channels, canvas=canvas)
+    shape = {"steps": steps, "channels": int(str(model.config["in_channels"]))}
+    if canvas is None:
+        tried = flow.velocities[(flow.velocities != 0).any(1)]
+        video = sharp_video(flow, tried, dtype, **shape)
+    else:
+        video = sample_video(flow, canvas=canvas, **shape)
     return video if recipe is None else video.abs()  # recipes are of videos in [0, 1]
 
 

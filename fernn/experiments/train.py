@@ -139,7 +139,7 @@ def train(
 
 
 def _forget(folder: Path, error: BaseException | None) -> None:
-    if isinstance(error, ValueError):
+    if isinstance(error, ValueError) and not isinstance(error, DivergedError):
         runs.forget(folder)
 
 

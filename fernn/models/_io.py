@@ -39,8 +39,8 @@ _KEY = "fernn"
 _MOST = 2**16
 """The largest count that is believed of a file, also of velocities, which are tabulated before any
 shape can be compared: the whole torus of 256×256, a state of which has 2³² values a channel."""
-_MOST_MIXED = 2**12
-"""The same of velocities that mix, since every pair of them is tabulated: the torus of 64×64."""
+_MOST_MIXED = 2**11
+"""The same of velocities that mix, since every pair of them is tabulated: the torus of 45×45."""
 
 
 def save(model: Model, path: str | Path) -> None:

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from fernn import Forecaster, Rotation
 from fernn.experiments import pretrained as verification
 from fernn.experiments.pretrained import canvas, verified
 from fernn.experiments.recipes import find
@@ -50,3 +52,20 @@ def test_verification_record_is_of_the_weights_that_are_shipped():
     for name, row in rows.items():
         assert row["sha256"] == pretrained_record(name)["weights"]["sha256"]
     assert record["environment"]["dirty"] is False
+
+
+def test_weights_that_turn_slowly_are_tried_on_a_larger_video():
+    torch.manual_seed(0)
+    flow = Rotation(count=1, degrees=2)
+    model = Forecaster(flow=flow, hidden_channels=8, frame="comoving")
+    assert verification.of_states(model, None, flow).verdict == "interpolated"
+
+
+def test_a_whole_model_is_tried_on_the_canvas_of_its_training_where_its_v_stays(monkeypatch):
+    recipe, shapes = find("table1/rotation/fernn-v4-comoving-transported"), []
+    monkeypatch.setattr(verification, "verify", lambda _, video, *__, **___: shapes.append(video))
+    for flow in (Rotation(velocities=[0, 90, 180, 270]), Rotation(count=1)):
+        model = Forecaster(flow=flow, hidden_channels=2, frame="comoving")
+        verification.of_whole(model, recipe, flow)
+    stays, closed = (tuple(video.shape[3:]) for video in shapes)
+    assert stays == recipe.data.canvas != closed

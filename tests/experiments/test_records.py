@@ -122,6 +122,22 @@ def test_velocities_are_told_apart_by_what_training_showed_and_v_holds(tmp_path)
     assert row.endswith(" | 1.0e-03 to 4.0e-03 | 1.0e-02 to 3.0e-02 | 5.0e-01 | 2.0e-01 |")
 
 
+def test_results_name_errors_that_are_not_finite(tmp_path):
+    name = "fig5/rotation/fernn-v4-comoving-transported"
+    listed = [{"velocity": [turn], "mse": error} for turn, error in ((0.0, 0.1), (10.0, None))]
+    metrics = forecast_metrics(name) | {"mse_per_velocity": listed, "test_mse": None}
+    write_run(tmp_path, name, metrics=metrics)
+    name = "table1/translation/grnn"
+    metrics = forecast_metrics(name)
+    metrics["mse_per_step_long"] = [0.5] * 29 + [None] * 41
+    write_run(tmp_path, name, metrics=metrics)
+    found = results.load(tmp_path)
+    row = runs.velocities(found).splitlines()[-1]
+    assert row.endswith(" | 1.0e-01 to not finite | – | – | not finite |")
+    row = runs.lengths(found).splitlines()[-1]
+    assert row.endswith(" | 5.0e-01" * 3 + " | not finite" * 4 + " |")
+
+
 def test_readme_names_every_commit_of_a_run():
     old = {"environment": ENVIRONMENT}
     new = old | {"commits": ["a" * 40 + "+", "unknown", "b" * 40]}
@@ -306,6 +322,19 @@ def test_left_tells_how_long_and_what_was_never_timed():
     ]
     assert left._sequences(find("table1/translation/fernn-v1", "short")) == 10 * 54_000
     assert left._sequences(find("table2/kth/fernn-v2", "short")) == 50 * 1_517
+
+
+def test_left_counts_the_seeds_that_have_no_run(tmp_path, monkeypatch):
+    name = "table2/actions/cnn3d"
+    for seed in (0, 2):
+        write_run(tmp_path, name, seed=seed, metrics=clip_metrics("acted"))
+    monkeypatch.setattr(left, "RUNS", tmp_path)
+    monkeypatch.setattr(left, "FAMILIES", {"Clips": (f"{name}$", ())})
+    found = left.count()["families"]["Clips"]
+    lacking = {
+        scale: (found[scale][name]["seeds"], found[scale][name]["of"]) for scale in left.SCALES
+    }
+    assert lacking == {"short": (1, 3), "paper": (3, 3)}
 
 
 def test_left_takes_the_fastest_run_of_a_kind_that_the_benchmark_does_not_time():

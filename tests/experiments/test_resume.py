@@ -194,19 +194,33 @@ def test_a_second_ctrl_c_stops_at_once(tiny, tmp_path, whole):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_wish_to_stop_is_answered_while_a_step_lasts(number):
     """In a call that Python runs no handler in, as in a backward pass."""
-    answered, begun = [], time.monotonic()
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000)
-    rounds = int(2 * 200_000 / (time.monotonic() - begun))  # of two seconds on this processor
+    answered, taken = [], []
+    for _ in range(3):  # the machine may pause in one of them
+        begun = time.monotonic()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000)
+        taken.append(time.monotonic() - begun)
+    rounds = int(2 * 200_000 / min(taken))  # of two seconds on this processor
     wakened = signal.set_wakeup_fd(-1)
     with train._wish_to_stop(lambda: answered.append(time.monotonic())) as stop:
         begun = time.monotonic()
-        threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), number))
+        timer.start()
         hashlib.pbkdf2_hmac("sha256", b"", b"", rounds)
         ended = time.monotonic()
+        timer.join()  # a signal that came later would end all tests
         assert stop()
     (when,) = answered
     assert when < (begun + ended) / 2
     assert signal.set_wakeup_fd(wakened) == -1  # as it was before
+
+
+def test_a_run_that_fails_after_it_saved_stays(tiny, tmp_path):
+    def fail():
+        raise ValueError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        train.train(tiny, out=tmp_path, device="cpu", report=At(2, fail), save_minutes=0)
+    assert (runs.folder(tmp_path, tiny, 0) / runs.RECIPE).is_file()
 
 
 def test_random_numbers_go_on_where_they_were(tiny, tmp_path, monkeypatch):

@@ -139,6 +139,15 @@ def test_a_recipe_that_cannot_be_trained_leaves_no_run(part, value, tiny, tmp_pa
     assert [path.name for path in tmp_path.rglob("*.*") if path.is_file()] in ([], [".lock"])
 
 
+def test_a_run_that_diverged_before_it_saved_stays(tmp_path):
+    wild = find("table2/actions/grnn", "quick").but(training={"learning_rate": 1e30})
+    with pytest.raises(train.DivergedError, match="not finite"):  # batch-norm: nothing was saved
+        train.train(wild, out=tmp_path, device="cpu")
+    run = runs.folder(tmp_path, wild, 0)
+    assert (run / runs.RECIPE).is_file()
+    assert not (run / runs.CHECKPOINTS).exists()
+
+
 def test_a_finished_run_stays_one_where_it_is_refused(tiny, tmp_path):
     train.train(tiny, out=tmp_path, device="cpu")
     run = runs.folder(tmp_path, tiny, 0)

@@ -52,7 +52,7 @@ def test_load_refuses_counts_that_no_model_has(config, tmp_path):
     ("config", "message"),
     [
         ({"decoder_layers": 10**4}, r"`decoder_layers` must be at most 10, got 10000\)"),
-        ({"flow": {"Translation": {"radius": 40}}, "mixing": 1}, r"mix must be at most 4096, got"),
+        ({"flow": {"Translation": {"radius": 23}}, "mixing": 1}, r"mix must be at most 2048, got"),
         ({"hidden_channels": 2**16, "kernel_size": 2**16 - 1}, r"RuntimeError: .*overflow"),
     ],
     ids=str,
@@ -68,7 +68,7 @@ def test_save_refuses_what_load_would(tmp_path):
     with torch.device("meta"):
         model = Forecaster(flow=Translation(radius=1), mixing=1, hidden_channels=1)
     model.config["flow"] = Translation(closed=(65, 65))
-    with pytest.raises(ValueError, match="the velocities that mix must be at most 4096, got 4225"):
+    with pytest.raises(ValueError, match="the velocities that mix must be at most 2048, got 4225"):
         save(model, tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
