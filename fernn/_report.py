@@ -154,7 +154,12 @@ class Report:
         if self.verdict == "inconclusive" and self.rounded:
             return [
                 f"Nothing can be concluded: so small a part of the output varies that "
-                f"{str(self.dtype).removeprefix('torch.')} rounds it away. Use a wider dtype."
+                f"{str(self.dtype).removeprefix('torch.')} rounds it away. "
+                + (
+                    "Try more channels or trained weights: drawn at random, few may leave nothing."
+                    if self.dtype == torch.float64
+                    else "Use a wider dtype."
+                )
             ]
         if self.verdict == "inconclusive" and self._blurred:
             most = f"{self.interpolation.max():.2f}"
@@ -203,7 +208,7 @@ def paint(report: Report, figure: "FigureBase") -> None:
         axes.plot([], [], marker=".", color="0.8", label=f"{others} more, none worse")
     axes.axhline(report.tolerance, color="black", linestyle=":", linewidth=1)
     end = (report.times[-1], report.tolerance)
-    axes.annotate("rounding", end, fontsize=8, ha="right", va="bottom")
+    axes.annotate("rounding", end, fontsize=8, ha="right", va="top")
     axes.set(xlabel="time step", ylabel="relative error")
     axes.set_ylim(bottom=0)
     axes.set_title(fill(report._headline, 60), fontsize=9)

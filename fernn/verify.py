@@ -1,6 +1,7 @@
 """How flow equivariant is a model? The theorem's error, per step and velocity, for any model."""
 
 import copy
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,7 +46,8 @@ def verify(
     `model` maps video [B, T, C, *X] to a lifted sequence [B, T, V, K, *X], a sequence
     [B, T, K, *X] or a value [B, K], which should not change; of a tuple the first part counts. It
     is copied, put in eval mode and run in `dtype`. `velocities` are the ν̂ to try, by default all
-    of V but zero. Without a `video` (None) a smooth random one is made. `start` is the time of
+    of V but zero. Without a `video` (None) a smooth random one is made, of the channels that
+    `model.in_channels` says, or one. `start` is the time of
     the first output: 0 by default, and T where the model says that it forecasts (Forecaster: yes).
     `features` says that channels carry the orientations of the flow's group; by default the model
     says (FlowRNN: yes), else where there is a V axis.
@@ -70,7 +72,9 @@ def verify(
             f"`flow` must have a velocity other than zero to try, got {flow!r}. To test a G-RNN, "
             "pass the flow that it should be equivariant to, for example Translation(radius=1)."
         )
-    made, video = video is None, sharp_video(flow, tried, dtype) if video is None else video
+    made = video is None
+    if video is None:
+        video = sharp_video(flow, tried, dtype, channels=_channels(model))
     _check.floating("video", video)
     if video.ndim < 3 + flow.group.dim or video.shape[1] < 2:
         raise ValueError(
@@ -204,7 +208,7 @@ def _first(run: Run, video: Tensor, dtype: torch.dtype, *, made: bool) -> Tensor
             raise
         raise ValueError(
             f"`model` fails on the video that is made without `video`, of shape "
-            f"{tuple(video.shape)}: {error} Where it takes other videos, give one."
+            f"{tuple(video.shape)}: {str(error).rstrip('.')}. Where it takes others, give one."
         ) from error
     if not bool(out.isfinite().all()):
         hint = " The one that is made without it may be below zero: give your own." if made else ""
@@ -232,6 +236,14 @@ def _another(run: Run, video: Tensor, base: Tensor, dtype: torch.dtype) -> Tenso
     if TOLERANCES[dtype] < FAINT and bool((backwards - base).norm() <= rounding):
         return run(leaky(video))
     return backwards
+
+
+def _channels(model: Model) -> int:
+    """The channels of the video that a model says it takes, one where it says nothing."""
+    about = getattr(model, "config", None)
+    said = about.get("in_channels") if isinstance(about, dict) else None
+    said = getattr(model, "in_channels", None) if said is None else said
+    return said if isinstance(said, int) else 1
 
 
 def _start(model: Model, base: Tensor, video: Tensor, flow: Flow) -> int:
@@ -265,12 +277,21 @@ def _runner(model: Model, dtype: torch.dtype) -> Run:
     """The model as a function from float64 video to float64 output, run in `dtype` inside."""
     if not callable(model):
         raise TypeError(f"`model` must be a module, or a function of a video, got {model!r}.")
+    module = isinstance(model, nn.Module)
     if isinstance(model, nn.Module):
         model = copy.deepcopy(model).to(dtype).eval()
 
     def run(video: Tensor) -> Tensor:
-        with torch.no_grad():
-            out = model(video.to(dtype, copy=True))  # it may write into what it is given
+        try:
+            with torch.no_grad():
+                out = model(video.to(dtype, copy=True))  # it may write into what it is given
+        except (RuntimeError, TypeError) as error:
+            if module or not re.search("dtype|double|Double", str(error)):
+                raise
+            raise TypeError(
+                f"`model` is a function, which is given {dtype}, and what is in it cannot take "
+                f"that: {error} Pass the module itself, convert it, or pass another `dtype`."
+            ) from error
         out = out[0] if isinstance(out, tuple) else out
         if not isinstance(out, Tensor):
             raise TypeError(f"`model` must return a tensor, got {type(out).__name__}.")

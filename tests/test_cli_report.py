@@ -284,6 +284,12 @@ def test_mistyped_names_suggest_the_nearest(words, hint, tmp_path, invoke):
     assert hint in str(result.exception)
 
 
+def test_a_report_is_a_page_by_its_name(invoke, tmp_path, monkeypatch):
+    monkeypatch.setattr("fernn.experiments.report.write", lambda *_, **__: pytest.fail("written"))
+    error = invoke("report", "--out", tmp_path / "page").exception
+    assert str(error) == f"`--out` must end with .html, got '{tmp_path / 'page'}'."
+
+
 @pytest.mark.parametrize(
     ("words", "work"),
     [

@@ -97,6 +97,22 @@ def test_verify_leaves_the_model_alone():
         assert value.dtype == before[name].dtype
 
 
+def test_verify_makes_a_video_of_the_channels_that_a_model_takes():
+    closed = Translation(closed=(5, 5))
+    model = Forecaster(flow=closed, in_channels=3, hidden_channels=4)
+    for one in (model, FlowRNN(3, 4, flow=FLOW), FlowRNN(2, 4, flow=FLOW)):
+        assert_flow_equivariant(one, closed if one is model else FLOW)
+
+
+def test_verify_of_a_function_says_what_it_was_given():
+    model = Forecaster(flow=FLOW, hidden_channels=4)
+    with pytest.raises(
+        TypeError, match=r"is a function, which is given torch\.float64.*Pass the module itself"
+    ):
+        verify(lambda v: model(v, 3), None, FLOW, start=7)
+    verify(lambda v: model(v, 3), None, FLOW, start=7, dtype=torch.float32)
+
+
 def test_verify_leaves_the_video_alone():
     video = sample_video(FLOW)
     before = video.clone()
@@ -198,8 +214,8 @@ def test_assert_flow_equivariant_takes_a_tolerance():
         (lambda v: verify(torch.sqrt, None, FLOW), ValueError, "may be below zero: give your own"),
         (lambda v: verify(lambda x: x[:, 2:], v, FLOW), ValueError, "`start`.* got 5 for 7 frames"),
         (lambda v: verify(lambda x: x[..., ::2], v, FLOW), ValueError, "keep the canvas.*13, 8"),
-        (lambda v: verify(ConvGRU(3, 2), None, FLOW), ValueError,
-         r"`model` fails on the video .*\(2, 7, 1, 13, 15\): .* give one"),
+        (lambda v: verify(lambda x: x.reshape(1), None, FLOW), ValueError,
+         r"`model` fails .*\(2, 7, 1, 13, 15\): .*size 2730\. Where it takes others, give one"),
         (lambda v: assert_flow_equivariant(ConvGRU(1, 2), v, FLOW), TypeError,
          r"`flow` must be a Flow, got a tensor of shape \(2, 7, 1, 13, 15\)"),
         (lambda v: verify(lambda x: x[0, 0, 0, 0], v, FLOW), ValueError, "must return"),

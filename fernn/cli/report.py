@@ -103,6 +103,8 @@ def report_command(
     found = _results(folder)
     sources = figures.Sources(data, clips, resolved(device))
     with counting(console, even=False) as progress, writing(out):
+        if out.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"`--out` must end with .html, got {str(out)!r}.")
         absent = report.write(out, found, sources=sources, forecasts=forecasts, progress=progress)
     count = len(found.every)
     say(

@@ -131,7 +131,8 @@ def clips(recipe: Recipe, path: Source | None) -> ClipArchive | None:
     if canvas != recipe.data.canvas:
         raise ValueError(
             f"`--clips` must have frames of {recipe.data.canvas}, the `data.canvas` of "
-            f"{recipe.name!r} at scale {recipe.scale!r}, got {canvas} in {path}."
+            f"{recipe.name!r} at scale {recipe.scale!r}, got {canvas} in {path}. `fernn train "
+            f"--set 'data.canvas={canvas}'` takes these."
         )
     known, told_apart = len(archive.classes), recipe.settings()["options.classes"]
     if known != told_apart:

@@ -137,12 +137,15 @@ def on_closed(model: Model, flow: Flow) -> tuple[Model, Flow]:
     """The model with its weights on a V of the flow's kind that is a group, and that V.
 
     What pools over V is equivariant there at best, for elsewhere velocities leave V. A model at
-    rest stays as it is. Weights that belong to their V, those of a learned transport or of mixed
-    velocities, stay on it, and so do motions that have no such V.
+    rest stays as it is, one on a closed V of translations on that V. Weights that belong to their
+    V, those of a learned transport or of mixed velocities, stay on it, and so do motions that have
+    no such V.
     """
     closed: Flow
     if isinstance(flow, Rotation):
         closed = Rotation(velocities=[0, 90, 180, 270], group=flow.group)
+    elif isinstance(flow, Translation) and flow.closed is not None:
+        return model, flow
     elif isinstance(flow, Translation):
         size = int(str(model.config.get("kernel_size", 3)))
         closed = Translation(closed=(max(5, size // 2),) * flow.group.dim)  # pads wrap once

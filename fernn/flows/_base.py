@@ -14,6 +14,9 @@ from fernn.groups import Group
 
 Velocity = Sequence[float] | float | Tensor
 
+MOST = 2**20
+"""Velocities at most: a torus of 1024×1024."""
+
 
 class Flow(ABC):
     """ψ_t(ν) = exp(tν) for every ν of a velocity set V: ψ_0 = e and ψ_s ψ_t = ψ_{s+t}.
@@ -276,6 +279,15 @@ def rows(name: str, velocities: Any) -> list[tuple[float, ...]]:
     ]
     _check.finite(name, found)
     return found
+
+
+def few(name: str, count: int) -> None:
+    """Raise where V would have more velocities than anybody means, before they are listed."""
+    if count > MOST:
+        raise ValueError(
+            f"`{name}` must make at most {MOST:,} velocities, got {count:,}. A state has a slice "
+            "for each of them."
+        )
 
 
 def distinct(name: str, velocities: Sequence[tuple[float, ...]]) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fernn import _check
-from fernn.flows._base import Flow, distinct, rows
+from fernn.flows._base import Flow, distinct, few, rows
 from fernn.groups import SE2
 
 
@@ -115,6 +115,7 @@ class Rotation(_PlaneFlow):
             raise ValueError("`degrees` must not be 0: it is the step between velocities.")
         if count is not None:
             self._count = count = _check.count("count", count, least=0)
+            few("count", 2 * count + 1)
             angles = [k * self._degrees for k in range(-count, count + 1)]
             if len({round(a % 360.0, 9) for a in angles}) < len(angles):
                 raise ValueError(

@@ -1,6 +1,7 @@
 """Translation of a cyclic canvas: exact, in one, two or three dimensions."""
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fernn import _check
-from fernn.flows._base import Flow, distinct, plain, rows
+from fernn.flows._base import Flow, distinct, few, plain, rows
 from fernn.groups import Lattice
 
 
@@ -53,6 +54,7 @@ class Translation(Flow):
             self._radius = _check.count("radius", radius, least=0)
             self._group = Lattice(2 if dim is None else dim)
             steps = range(-self._radius, self._radius + 1)
+            few("radius", len(steps) ** self._group.dim)
             table = tuple(itertools.product(steps, repeat=self._group.dim))
         elif velocities is not None:
             table = _integers(velocities)
@@ -62,6 +64,7 @@ class Translation(Flow):
             if len(self._closed) not in (1, 2, 3):
                 raise ValueError(f"`closed` must be a canvas of 1, 2 or 3 axes, got {closed!r}.")
             self._group = Lattice(len(self._closed))
+            few("closed", math.prod(self._closed))
             table = tuple(itertools.product(*map(range, self._closed)))
         super().__init__(table)
         if dim not in (None, self._group.dim):

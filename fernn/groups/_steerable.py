@@ -7,6 +7,8 @@ edge weighs four times a corner, as in the isotropic Laplacian. A ring of radius
 frequencies up to 2j, and none above 3: bilinear images have no fourth derivative to speak of.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -36,7 +38,7 @@ def rotated_basis(kernel_size: int, orientations: int) -> Tensor:
     """
     key = (kernel_size, orientations)
     if key not in _CACHE:  # numpy, so that no device, mode or trace of torch's is kept
-        _CACHE[key] = _make(kernel_size, orientations)
+        _CACHE[key] = _constant(kernel_size, orientations)
     return torch.from_numpy(_CACHE[key])
 
 
@@ -69,6 +71,10 @@ def _make(kernel_size: int, orientations: int) -> NDArray[np.float64]:
             functions += [part / norm for part in parts]
     basis: NDArray[np.float64] = np.stack(functions)
     return basis
+
+
+_constant: Callable[[int, int], NDArray[np.float64]]
+_constant = torch.compiler.assume_constant_result(_make)  # traced, 0⁰ would be nan
 
 
 def _ring(z: NDArray[np.complex128], ring: int) -> NDArray[np.float64]:

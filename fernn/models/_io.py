@@ -20,7 +20,7 @@ from fernn.flows import Flow
 from fernn.groups import SE2
 from fernn.models._classifier import CNN3D, Classifier
 from fernn.models._forecaster import Forecaster
-from fernn.models._sequence import SequenceForecaster
+from fernn.models._sequence import SEQUENCES, SequenceForecaster
 from fernn.models._wrapped import unwrapped
 
 Model = Forecaster | SequenceForecaster | Classifier | CNN3D
@@ -55,9 +55,11 @@ def save(model: Model, path: str | Path) -> None:
         )
     own = model.config.get("sequence")
     if isinstance(own, nn.Module):
+        named = [name for name, made in SEQUENCES.items() if type(own) is made]
+        hint = f' Built with sequence="{named[0]}" in its place it can be saved.' if named else ""
         raise TypeError(
-            "`model` must be made of the library's parts, which a file can name, got one around "
-            f"a {type(own).__name__}. {_OTHERWISE}"
+            "`model` must be made of what a file can name, which no module passed as `sequence` "
+            f"is, got one around a {type(own).__name__}.{hint} {_OTHERWISE}"
         )
     path = Path(path)
     if not path.parent.is_dir():

@@ -50,7 +50,7 @@ class SequenceForecaster(nn.Module):
         if isinstance(sequence, str):
             _check.choice("sequence", sequence, tuple(SEQUENCES))
         else:
-            _check.kind("sequence", sequence, Cell, 'fernn.ConvGRU(1, 128), or "convgru"')
+            _check.kind("sequence", sequence, Cell, '"convgru", or a Cell of your own')
         if not isinstance(flow, Translation) or flow.group.dim != 2:
             raise ValueError(f"`flow` must be a Translation of images, got {flow!r}.")
         _ = flow.zero  # a scene at rest must have its frame

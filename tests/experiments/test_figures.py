@@ -200,22 +200,25 @@ def test_figure4_and_13_show_sixty_steps(tmp_path):
     assert list(lines(figures.compose([both]))) == ["FERNN-$V^T_2$", "FERNN-$V^T_2$, transported"]
 
 
-@pytest.mark.parametrize(("number", "name"), [("4", FERNN), ("13", "table1/rotation/fernn-v4")])
-def test_label_of_the_trained_steps_is_whole_and_above_the_axes(number, name, tmp_path):
-    metrics = forecast_metrics(name)
-    metrics["mse_per_step"] = [1e-3] * 2  # a span that is narrower than the word
-    write_run(tmp_path, name, metrics=metrics)
+@pytest.mark.parametrize(("number", "part"), [("4", "translation"), ("13", "rotation")])
+def test_names_of_curves_are_above_the_axes_and_inside_of_the_figure(number, part, tmp_path):
+    for name in recipes():
+        if name.startswith(f"table1/{part}/"):
+            write_run(tmp_path, name, metrics=forecast_metrics(name))
     (panel, *_) = figures.panels(number, results.load(tmp_path))
     for _ in range(2):  # drawn once or twice, it is the same
         figure = figures.compose([panel])
         FigureCanvasAgg(figure).draw()
         (axes,) = figure.get_axes()
-        (word,) = [text for text in axes.texts if text.get_text() == "trained"]
-        here, inside = word.get_window_extent(), axes.get_window_extent()
-        assert inside.x0 <= here.x0
-        assert here.x1 <= inside.x1
-        assert inside.y1 - 1 <= here.y0  # above the axes, so clear of the legend
+        legend = axes.get_legend()
+        names = [text.get_text() for text in legend.get_texts()]
+        assert names[-1] == "length of training"
+        assert len(names) == len(axes.get_lines()) + 1 > 6
+        here, inside = legend.get_window_extent(), axes.get_window_extent()
+        assert inside.y1 - 1 <= here.y0  # clear of the curves
         assert here.y1 <= figure.bbox.y1
+        assert figure.bbox.x0 <= here.x0
+        assert here.x1 <= figure.bbox.x1
 
 
 def test_errors_by_velocity_are_means_over_seeds(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fernn import Forecaster, Rotation
+from fernn import Forecaster, Rotation, Translation
 from fernn.experiments import pretrained as verification
 from fernn.experiments.pretrained import canvas, verified
 from fernn.experiments.recipes import find
@@ -69,3 +69,8 @@ def test_a_whole_model_is_tried_on_the_canvas_of_its_training_where_its_v_stays(
         verification.of_whole(model, recipe, flow)
     stays, closed = (tuple(video.shape[3:]) for video in shapes)
     assert stays == recipe.data.canvas != closed
+
+
+def test_a_model_on_a_closed_v_is_tried_there():
+    model = Forecaster(flow=Translation(closed=(6, 4)), hidden_channels=2)
+    assert verification.on_closed(model, model.flow) == (model, model.flow)

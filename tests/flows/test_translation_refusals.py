@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fernn import Translation
+from fernn import Rotation, Translation
 
 
 @pytest.mark.parametrize(
@@ -159,3 +159,17 @@ def test_translation_points_from_a_list_to_velocities():
         Translation([(0, 0), (0, 1)])
     assert Translation(radius=np.int64(1)) == Translation(radius=1)
     assert Translation(closed=4) == Translation(closed=(4,))
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "count"),
+    [
+        (lambda: Translation(radius=10**6), "radius", "4,000,004,000,001"),
+        (lambda: Translation(closed=(10**5, 10**5)), "closed", "10,000,000,000"),
+        (lambda: Rotation(count=10**9, degrees=1e-9), "count", "2,000,000,001"),
+    ],
+)
+def test_velocities_beyond_count_are_refused_before_they_are_listed(make, name, count):
+    message = f"`{name}` must make at most 1,048,576 velocities, got {count}"
+    with pytest.raises(ValueError, match=message):
+        make()

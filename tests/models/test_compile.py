@@ -22,6 +22,7 @@ from fernn import (
     Rotation,
     Translation,
 )
+from fernn.groups import _steerable
 from fernn.nn import CausalAttention, CausalConv
 
 MOVING, TURNING = Translation(radius=1), Rotation(count=1, degrees=30)
@@ -43,8 +44,10 @@ pytestmark = [
 
 
 @pytest.fixture(params=MODELS)
-def model(request) -> nn.Module:
+def model(request, monkeypatch) -> nn.Module:
     torch.compiler.reset()
+    for kept in ("_CACHE", "_COPIES"):  # as where nothing ran before it was compiled
+        monkeypatch.setattr(_steerable, kept, {})
     return MODELS[request.param]().eval()
 
 

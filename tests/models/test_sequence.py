@@ -114,9 +114,11 @@ def test_sequence_forecaster_takes_a_cell_of_ones_own(tmp_path):
     with pytest.warns(UserWarning, match=r"radius.*1.* in the file, .*radius.*0.* in the model"):
         load(tmp_path / "wide", into=forecaster(ConvGRU(2, 4)))
     with pytest.raises(
-        TypeError, match=r"parts.* got one around a Leaky\. Write it with safetensors"
+        TypeError, match=r"can name.* got one around a Leaky\. Write it with safetensors"
     ):
         save(forecaster(cell, flow), tmp_path / "model")
+    with pytest.raises(TypeError, match=r'a ConvGRU\. Built with sequence="convgru" in its place'):
+        save(forecaster(ConvGRU(2, 4)), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 DATASETS = {"translation": "Translating MNIST, V^T_2", "rotation": "Rotating MNIST, V^R_4"}
 LENGTH = 60  # frames beyond those observed, in Figures 4 and 13
-_NAME = 0.1  # of the height of a plot, for each name in its legend
 
 Line = tuple[list[float], list[float]]
 
@@ -61,17 +60,7 @@ def lengths(results: Results, scale: str | None, part: str) -> Panel:
 
     def shade(axes: "Axes") -> None:
         if steps:
-            axes.axvspan(0, steps, color="0.9", zorder=0)
-            axes.text(  # above the axes, where neither their edge nor the legend hides it
-                0,
-                1.01,
-                "trained",
-                transform=axes.get_xaxis_transform(),
-                ha="left",
-                va="bottom",
-                fontsize=7,
-                color=LIGHT,
-            )
+            axes.axvspan(0, steps, color="0.9", zorder=0, label="length of training")
 
     title = f"{DATASETS[part]}: error along the forecast"
     return _lines(title, chosen, line, xlabel="forecast step", ylabel="MSE", also=shade, start=0.0)
@@ -163,10 +152,15 @@ def _lines(
         if also is not None:
             also(axes)
         tidy(axes)
-        low, high = axes.get_ylim()
-        names = len(axes.get_legend_handles_labels()[1])
-        axes.set_ylim(low, high * (high / low) ** (_NAME * names))  # room for the legend
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(  # above the axes: curves go anywhere below
+            frameon=False,
+            fontsize=7,
+            ncols=2,
+            columnspacing=1.0,
+            handlelength=1.6,
+            loc="lower left",
+            bbox_to_anchor=(-0.05, 1.0),
+        )
 
     shown = paint if any(lines.values()) else None
     return Panel(title, shown, missing, chosen.note, scale=chosen.scale)

@@ -66,9 +66,9 @@ def changed(recipe: Recipe, settings: Iterable[str]) -> Recipe:
                 f"`--set` must be key=value, such as training.epochs=3, got {setting!r}."
             )
         if f"{part}.{name}" not in kinds:
-            hint = nearest(key.strip(), kinds) or f" The keys are {', '.join(sorted(kinds))}."
             raise ValueError(
-                f"`--set` must be key=value with a key of this recipe, got {setting!r}.{hint}"
+                f"`--set` must be key=value with a key of this recipe, got {setting!r}."
+                f"{nearest(key.strip(), kinds)} The keys are {', '.join(sorted(kinds))}."
             )
         value = _typed(key.strip(), text.strip(), kinds[f"{part}.{name}"])
         recipe = recipe.but(**{part: {name: value}})
