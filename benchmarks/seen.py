@@ -1,4 +1,4 @@
-"""What the pretrained models forecast from how many frames: `python -m benchmarks.seen [--data FOLDER]`.
+"""Forecasts from fewer and more frames than in training: `python -m benchmarks.seen [--data …]`.
 
 The mean error of ten forecast frames over the first test sequences, on a CPU, by the number of
 frames observed; training showed ten. The record goes to `seen.json`.

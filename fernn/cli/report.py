@@ -37,9 +37,9 @@ def table_command(
     else:
         for table in made:
             console.print(render.to_rich(table))
-            if not table.measured and table.rows:
-                names = (row.data["recipe"] for row in table.rows)
-                say(f"to get it: {lacking.remedy(names, found, scale)}")
+            if names := [row.data["recipe"] for row in table.rows if not row.data.get("n", 1)]:
+                what = "what is missing" if table.measured else "it"
+                say(f"to get {what}: {lacking.remedy(names, found, scale)}")
         other = tables.stand_in(key, found)
         if other and not all(row.data["n"] for table in made for row in table.rows):
             say(lacking.instead("table", other, found))
