@@ -189,10 +189,12 @@ class Loop:
         # Forward passes have moved the statistics of batch-norm on: then the last save stands.
         if not any(True for _ in self.module.buffers()) and self.state.finite():
             self._save()
+        saved = self.folder / runs.CHECKPOINTS
+        kept = f"its last good state is in {saved}" if saved.exists() else "nothing was saved yet"
         raise DivergedError(
-            f"the {what} of step {step} is not finite; the run stopped before it and its last good "
-            f"state is in {self.folder / runs.CHECKPOINTS}. Lower `training.learning_rate` "
-            f"({rate:g} now) or set `training.clip`, or use a wider --precision in another --out."
+            f"the {what} of step {step} is not finite; the run stopped before it and {kept}. "
+            f"Lower `training.learning_rate` ({rate:g} now) or set `training.clip`, or use a wider "
+            "--precision in another --out."
         )
 
     def _validate(self) -> float:
