@@ -7,8 +7,6 @@ edge weighs four times a corner, as in the isotropic Laplacian. A ring of radius
 frequencies up to 2j, and none above 3: bilinear images have no fourth derivative to speak of.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -38,7 +36,7 @@ def rotated_basis(kernel_size: int, orientations: int) -> Tensor:
     """
     key = (kernel_size, orientations)
     if key not in _CACHE:  # numpy, so that no device, mode or trace of torch's is kept
-        _CACHE[key] = _constant(kernel_size, orientations)
+        _CACHE[key] = _make(kernel_size, orientations)
     return torch.from_numpy(_CACHE[key])
 
 
@@ -64,17 +62,14 @@ def _make(kernel_size: int, orientations: int) -> NDArray[np.float64]:
     for ring in range(radius + 1):
         weight = _ring(z, ring)
         for frequency in range(min(2 * ring, MAX_FREQUENCY) + 1):
-            harmonic = z**frequency * weight
+            # Where a model is compiled before it ran, torch computes this, whose 0⁰ would be nan.
+            harmonic = (z**frequency if frequency else np.ones_like(z)) * weight
             turned = harmonic * np.exp(-1j * frequency * turn)[:, None, None]
             parts = (turned.real,) if frequency == 0 else (turned.real, turned.imag)
             norm = np.linalg.norm(harmonic) / len(parts) ** 0.5
             functions += [part / norm for part in parts]
     basis: NDArray[np.float64] = np.stack(functions)
     return basis
-
-
-_constant: Callable[[int, int], NDArray[np.float64]]
-_constant = torch.compiler.assume_constant_result(_make)  # traced, 0⁰ would be nan
 
 
 def _ring(z: NDArray[np.complex128], ring: int) -> NDArray[np.float64]:
