@@ -1,9 +1,12 @@
 """Runs on a CPU that differ in one thing, as tables for docs/training.md."""
 
+from statistics import fmean
+
 from benchmarks import markdown
 from benchmarks.markdown import number
 from benchmarks.runs import origins
 from fernn.experiments import results
+from fernn.experiments.recipes import from_json
 
 TRANSPORTED = "table1/translation/fernn-v2-transported"
 """What most controls are of."""
@@ -14,7 +17,7 @@ def controls(found: results.Results) -> str:
     columns = ["readout", "rate", "batch", "gradient clipped at", "steps"]
     columns += ["validation", "test", "step 60"]
     rows = []
-    runs = [run for run in found.changed if not _longer(run)]
+    runs = [run for run in found.changed if run.name.startswith("table1/") and not _longer(run)]
     _check_alike(runs)
     runs.sort(key=lambda run: (run.name != TRANSPORTED, -run.record["val_loss"]))
     for run in runs:
@@ -46,6 +49,29 @@ def horizons(found: results.Results) -> str:
         cells += [f"{last['step']:,}", *(number(errors[step - 1]) for step in steps)]
         rows.append([*cells, f"{errors[59] / errors[9]:.1f}"])
     return markdown.table(columns, rows, words=(), about="; ".join(origins(runs)))
+
+
+def mixing(found: results.Results) -> str:
+    """Runs on bouncing digits that differ in which velocities mix and in how many channels there
+    are, means over seeds, the largest error first."""
+    columns = ["velocities", "mixing", "channels", "weights", "GFLOP", "seeds", "validation"]
+    columns += ["test", "least and largest"]
+    runs = [run for run in found.changed if run.name.startswith("table4/")]
+    _check_alike(runs)
+    models: dict[tuple[str, ...], list[results.Result]] = {}
+    for run in runs:
+        options = from_json(run.record["recipe"]).options
+        mixed = {None: "–", 1: "nearest"}.get(options.get("mixing"), "full")
+        model = str(len(options["flow"])), mixed, str(options["hidden_channels"])
+        models.setdefault(model, []).append(run)
+    rows = []
+    for model, seeds in models.items():
+        record, errors = seeds[0].record, [run.metrics["test_mse"] for run in seeds]
+        cells = [*model, f"{record['parameters']:,}", f"{record['flops_per_sequence'] / 1e9:.1f}"]
+        cells += [str(len(seeds)), number(fmean(run.record["val_loss"] for run in seeds))]
+        rows.append([*cells, f"{fmean(errors):.2e}", f"{min(errors):.2e}, {max(errors):.2e}"])
+    rows.sort(key=lambda row: -float(row[7]))
+    return markdown.table(columns, rows, words=(1,), about="; ".join(origins(runs)))
 
 
 def _check_alike(runs: list[results.Result]) -> None:

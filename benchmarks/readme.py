@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import apart, controls, left, markdown, naive, report, runs
+from benchmarks import apart, controls, left, markdown, naive, report, runs, seen
 from benchmarks.markdown import number
 from benchmarks.runs import origin
 from fernn._files import written_whole
@@ -138,8 +138,10 @@ SECTIONS: dict[str, dict[str, Section]] = {
         "controls": ("results/controls", controls.controls),
         "apart": ("benchmarks/results/apart.json", apart.table),
         "observed": ("benchmarks/results/observed.json", apart.table),
+        "seen": ("benchmarks/results/seen.json", seen.table),
         "drift": ("benchmarks/results/drift.json", drift),
         "horizons": ("results/controls", controls.horizons),
+        "mixing": ("results/controls", controls.mixing),
     },
     "results/README.md": {
         "results": ("results", runs.trained),

@@ -37,9 +37,12 @@ def table_command(
     else:
         for table in made:
             console.print(render.to_rich(table))
-            if names := [row.data["recipe"] for row in table.rows if not row.data.get("n", 1)]:
-                what = "what is missing" if table.measured else "it"
-                say(f"to get {what}: {lacking.remedy(names, found, scale)}")
+            if lost := [row.data for row in table.rows if not row.data.get("n", 1)]:
+                what, at = (
+                    ("what is missing", lost[0]["scale"]) if table.measured else ("it", scale)
+                )
+                names = (row["recipe"] for row in lost)
+                say(f"to get {what}: {lacking.remedy(names, found, at)}")
         other = tables.stand_in(key, found)
         if other and not all(row.data["n"] for table in made for row in table.rows):
             say(lacking.instead("table", other, found))

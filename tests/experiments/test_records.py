@@ -11,13 +11,13 @@ import pytest
 import torch
 from synthetic import ENVIRONMENT, clip_metrics, forecast_metrics, write_run
 
-from benchmarks import apart, controls, drift, left, naive, readme, runs
+from benchmarks import apart, controls, drift, left, naive, readme, runs, seen
 from fernn.data import FlowingMNIST
 from fernn.experiments import records, results
 from fernn.experiments.recipes import changed, find, recipes
 from fernn.experiments.testdata import TestData
 from fernn.flows import Translation
-from fernn.models import pretrained_record
+from fernn.models import pretrained, pretrained_record
 
 
 def test_environment_names_commit_versions_and_hardware():
@@ -166,6 +166,19 @@ def test_controls_trained_otherwise_than_they_show_are_not_compared(tmp_path):
         write_run(tmp_path, recipe.name, scale="quick", recipe=recipe, **about)
     with pytest.raises(ValueError, match=r"must share their training\.warmup, got 0\.0, 0\.05"):
         controls.controls(results.load(tmp_path))
+
+
+def test_controls_of_mixing_are_means_over_seeds_the_largest_error_first(tmp_path):
+    for name, seeds in (("fernn-v2-mixing-near", (0.01, 0.03)), ("grnn", (0.05,))):
+        recipe = find(f"table4/{name}", "quick").but(data={"train_size": 8})
+        for seed, mse in enumerate(seeds):
+            metrics = forecast_metrics(recipe.name, "quick", mse=mse)
+            about = {"seed": seed, "metrics": metrics, "data": "MNIST", "recipe": recipe}
+            write_run(tmp_path, recipe.name, scale="quick", **about)
+    larger, smaller = controls.mixing(results.load(tmp_path)).splitlines()[2:4]
+    assert larger.startswith("| 1 | – | 16 | 1,234 | 2.0 | 1 | ")
+    assert smaller.startswith("| 3 | nearest | 8 | 1,234 | 2.0 | 2 | ")
+    assert smaller.endswith(" | 2.00e-02 | 1.00e-02, 3.00e-02 |")
 
 
 def test_readme_has_the_training_that_validates_best_and_the_published_one(tmp_path):
@@ -355,6 +368,7 @@ def test_left_takes_the_fastest_run_of_a_kind_that_the_benchmark_does_not_time()
         (drift.DRIFT, drift.NAMES),
         (apart.APART, apart.NAMES),
         (apart.OBSERVED, apart.NAMES[-1:]),
+        (seen.SEEN, pretrained()),
     ],
 )
 def test_records_of_pretrained_models_are_of_the_weights_in_the_package(path, names):
@@ -374,6 +388,17 @@ def test_apart_has_the_error_of_each_sequence_and_how_its_digits_part():
     longer = apart.run(name, None, count=3, observed=12)  # the same digits, seen for longer
     assert [one["apart"] for one in longer] == [one["apart"] for one in made]
     assert [one["mse"] for one in longer] != [one["mse"] for one in made]
+
+
+def test_seen_has_the_error_of_each_sequence_from_fewer_frames():
+    name = "translating-mnist/grnn"
+    errors = seen.run(name, None, observed=10, count=3)
+    assert errors == pytest.approx(pretrained_record(name)["check"]["sequence_mse"][:3], rel=1e-4)
+    assert min(seen.run(name, None, observed=1, count=3)) > max(errors)
+    by_frames = {str(frames): [1e-3, 3e-3] for frames in seen.FRAMES}
+    record = {"sequences": {"a/b": by_frames}, "digits": "X", "environment": ENVIRONMENT}
+    (_, _, row, *_) = seen.table(record).splitlines()
+    assert row == "| `a/b` |" + " 2.0e-03 |" * len(seen.FRAMES)
 
 
 def test_naive_forecasts_are_the_best_of_their_kind(monkeypatch):
