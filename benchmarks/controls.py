@@ -1,10 +1,11 @@
 """Runs on a CPU that differ in one thing, as tables for docs/training.md."""
 
-from statistics import fmean
+import math
+from collections.abc import Sequence
 
 from benchmarks import markdown
 from benchmarks.markdown import number
-from benchmarks.runs import origins
+from benchmarks.runs import average, origins
 from fernn.experiments import results
 from fernn.experiments.recipes import from_json
 
@@ -57,7 +58,7 @@ def mixing(found: results.Results) -> str:
     columns = ["velocities", "mixing", "channels", "weights", "GFLOP", "seeds", "validation"]
     columns += ["test", "least and largest"]
     runs = [run for run in found.changed if run.name.startswith("table4/")]
-    _check_alike(runs)
+    _check_alike(runs, ("epochs", "batch_size", "learning_rate", "schedule", "warmup", "clip"))
     models: dict[tuple[str, ...], list[results.Result]] = {}
     for run in runs:
         options = from_json(run.record["recipe"]).options
@@ -67,19 +68,28 @@ def mixing(found: results.Results) -> str:
     rows = []
     for model, seeds in models.items():
         record, errors = seeds[0].record, [run.metrics["test_mse"] for run in seeds]
+        mean = average(errors)
         cells = [*model, f"{record['parameters']:,}", f"{record['flops_per_sequence'] / 1e9:.1f}"]
-        cells += [str(len(seeds)), number(fmean(run.record["val_loss"] for run in seeds))]
-        rows.append([*cells, f"{fmean(errors):.2e}", f"{min(errors):.2e}, {max(errors):.2e}"])
-    rows.sort(key=lambda row: -float(row[7]))
-    return markdown.table(columns, rows, words=(1,), about="; ".join(origins(runs)))
+        cells += [str(len(seeds)), number(average([run.record["val_loss"] for run in seeds]))]
+        ends = [number(None)] * 2 if mean is None else [f"{mean:.2e}", _ends(errors)]
+        rows.append((-math.inf if mean is None else -mean, [*cells, *ends]))
+    rows.sort()
+    about = "; ".join(origins(runs))
+    return markdown.table(columns, (row for _, row in rows), words=(1,), about=about)
 
 
-def _check_alike(runs: list[results.Result]) -> None:
+def _ends(errors: list[float]) -> str:
+    return f"{min(errors):.2e}, {max(errors):.2e}"
+
+
+def _check_alike(
+    runs: list[results.Result], training: Sequence[str] = ("epochs", "schedule", "warmup")
+) -> None:
     """Refuse to compare runs on different digits, or trained otherwise than their table shows."""
     sources = sorted({run.record["data"] for run in runs})
     if len(sources) > 1:
         raise ValueError(f"runs of one table must share their data, got {', '.join(sources)}.")
-    for name in ("epochs", "schedule", "warmup"):
+    for name in training:
         values = {run.record["recipe"]["training"][name] for run in runs}
         if len(values) > 1:
             raise ValueError(

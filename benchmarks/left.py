@@ -2,9 +2,8 @@
 
 A time is estimated, not measured: the arithmetic of a recipe over the fastest rate of its kind, in
 the benchmark or in a run, where its settings were changed in a run with the same ones; of a kind
-that was never timed over the rate of a matrix product, which it does not exceed. Evaluation, some
-tens of seconds a run, is not in it. The record goes to `left.json`; counting takes minutes, so
-pages are written from it.
+that was never timed over the rate of a matrix product, which it does not exceed. Evaluation is not
+in it. The record goes to `left.json`; counting takes minutes, so pages are written from it.
 """
 
 import json

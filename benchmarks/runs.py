@@ -32,7 +32,7 @@ def lengths(found: results.Results) -> str:
     columns = ["MSE of forecast step", "trained", *map(str, steps), "60 over 10"]
     rows = []
     for (label, how), curves in errors.items():
-        mean = [_mean([curve[step - 1] for curve in curves]) for step in steps]
+        mean = [average([curve[step - 1] for curve in curves]) for step in steps]
         early, late = mean[steps.index(10)], mean[steps.index(60)]
         ratio = number(None) if early is None or late is None else f"{late / early:.1f}"
         rows.append([label, how, *map(number, mean), ratio])
@@ -64,7 +64,7 @@ def _velocities(flow: Flow) -> set[tuple[float, ...]]:
     return {tuple(velocity) for velocity in flow.velocities.tolist()}
 
 
-def _mean(values: list[float | None]) -> float | None:
+def average(values: Sequence[float | None]) -> float | None:
     """None where one of them is not finite, which is what None says."""
     finite = [value for value in values if value is not None]
     return fmean(finite) if len(finite) == len(values) else None

@@ -34,7 +34,7 @@ def _integer(value: object) -> int | None:
     if isinstance(value, int):  # asked first: of a number left open, `torch.compile` knows no more
         return None if isinstance(value, bool) else value
     try:
-        return index(value)  # type: ignore[arg-type]
+        return index(value)  # type: ignore[arg-type]  # it raises where it cannot
     except TypeError:
         return None
 

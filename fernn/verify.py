@@ -47,8 +47,8 @@ def verify(
     [B, T, K, *X] or a value [B, K], which should not change; of a tuple the first part counts. It
     is copied, put in eval mode and run in `dtype`. `velocities` are the ν̂ to try, by default all
     of V but zero. Without a `video` (None) a smooth random one is made, of the channels that
-    `model.in_channels` says, or one. `start` is the time of
-    the first output: 0 by default, and T where the model says that it forecasts (Forecaster: yes).
+    `model.in_channels` says, or one. `start` is the time of the first output: 0 by default, and T
+    where the model says that it forecasts (Forecaster: yes).
     `features` says that channels carry the orientations of the flow's group; by default the model
     says (FlowRNN: yes), else where there is a V axis.
 
@@ -277,7 +277,6 @@ def _runner(model: Model, dtype: torch.dtype) -> Run:
     """The model as a function from float64 video to float64 output, run in `dtype` inside."""
     if not callable(model):
         raise TypeError(f"`model` must be a module, or a function of a video, got {model!r}.")
-    module = isinstance(model, nn.Module)
     if isinstance(model, nn.Module):
         model = copy.deepcopy(model).to(dtype).eval()
 
@@ -286,7 +285,8 @@ def _runner(model: Model, dtype: torch.dtype) -> Run:
             with torch.no_grad():
                 out = model(video.to(dtype, copy=True))  # it may write into what it is given
         except (RuntimeError, TypeError) as error:
-            if module or not re.search("dtype|double|Double", str(error)):
+            known = re.search("dtype|[dD]ouble", str(error))
+            if isinstance(model, nn.Module) or not known:
                 raise
             raise TypeError(
                 f"`model` is a function, which is given {dtype}, and what is in it cannot take "

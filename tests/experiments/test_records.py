@@ -179,6 +179,14 @@ def test_controls_of_mixing_are_means_over_seeds_the_largest_error_first(tmp_pat
     assert larger.startswith("| 1 | – | 16 | 1,234 | 2.0 | 1 | ")
     assert smaller.startswith("| 3 | nearest | 8 | 1,234 | 2.0 | 2 | ")
     assert smaller.endswith(" | 2.00e-02 | 1.00e-02, 3.00e-02 |")
+    lost = find("table4/fernn-v2", "quick").but(data={"train_size": 8})
+    about = {"metrics": forecast_metrics(lost.name, "quick") | {"test_mse": None}, "data": "MNIST"}
+    write_run(tmp_path, lost.name, scale="quick", recipe=lost, **about)
+    first = controls.mixing(results.load(tmp_path)).splitlines()[2]
+    assert first.endswith(" | not finite | not finite |")
+    write_run(tmp_path, lost.name, scale="quick", recipe=lost.but(training={"clip": 1.0}), **about)
+    with pytest.raises(ValueError, match=r"must share their training\.clip"):
+        controls.mixing(results.load(tmp_path))
 
 
 def test_readme_has_the_training_that_validates_best_and_the_published_one(tmp_path):
