@@ -136,6 +136,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
     },
     "docs/training.md": {
         "controls": ("results/controls", controls.controls),
+        "readouts": ("results", runs.readouts),
         "apart": ("benchmarks/results/apart.json", apart.table),
         "observed": ("benchmarks/results/observed.json", apart.table),
         "seen": ("benchmarks/results/seen.json", seen.table),

@@ -39,6 +39,28 @@ def lengths(found: results.Results) -> str:
     return markdown.table(columns, rows, words=(0, 1))
 
 
+def readouts(found: results.Results) -> str:
+    """Runs that differ in their readout alone, the paper's and the transported one, over seeds."""
+    pairs = [f"{what}, {readout}" for what in ("test", "step 60") for readout in _READOUTS]
+    columns = ["model", "trained", *pairs]
+    runs: dict[_Kind, list[results.Result]] = {}
+    for run in _larger(found).every:
+        if run.name.startswith("table1/"):
+            runs.setdefault(_kind(run), []).append(run)
+    rows = []
+    for (name, scale, changes), published in runs.items():
+        transported = runs.get((f"{name}-transported", scale, changes))
+        if transported is None:
+            continue
+        record, both = published[0].record, (published, transported)
+        errors = [average([run.metrics["test_mse"] for run in one]) for one in both]
+        errors += [average([run.metrics["mse_per_step_long"][59] for run in one]) for one in both]
+        how, others = _how(scale, record["epochs"], changes)
+        model = ", ".join((record["recipe"]["published"]["row"], *others))
+        rows.append([model, how, *(number(e) if e is None else f"{e:.2e}" for e in errors)])
+    return markdown.table(columns, rows, words=(0, 1))
+
+
 def velocities(found: results.Results) -> str:
     """The least and the largest error at one velocity for both digits, of models that were not
     trained on all velocities of the test split."""
@@ -153,6 +175,7 @@ def best(found: results.Results) -> str:
 
 
 _Kind = tuple[str, str, tuple[str, ...]]
+_READOUTS = "published", "transported"
 
 
 def _kind(run: results.Result) -> _Kind:

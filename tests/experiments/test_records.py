@@ -122,6 +122,21 @@ def test_velocities_are_told_apart_by_what_training_showed_and_v_holds(tmp_path)
     assert row.endswith(" | 1.0e-03 to 4.0e-03 | 1.0e-02 to 3.0e-02 | 5.0e-01 | 2.0e-01 |")
 
 
+def test_readouts_are_compared_where_all_else_is_alike(tmp_path):
+    for readout, error in (("", 0.5), ("-transported", 0.25)):
+        name = f"table1/translation/fernn-v1{readout}"
+        errors = {"test_mse": error, "mse_per_step_long": [None if readout else 0.75] * 70}
+        write_run(tmp_path, name, metrics=forecast_metrics(name) | errors)
+    name = "table1/translation/fernn-v2"  # without a run of the other readout
+    write_run(tmp_path, name, metrics=forecast_metrics(name))
+    name, longer = "table1/translation/fernn-v1-transported", ["training.epochs=20"]
+    recipe = changed(find(name, "short"), longer)  # and one that was trained otherwise
+    write_run(tmp_path, name, recipe=recipe, metrics=forecast_metrics(name))
+    _, _, row = runs.readouts(results.load(tmp_path)).splitlines()
+    assert row.startswith("| FERNN-V^T_1 | short, ")
+    assert row.endswith(" | 5.00e-01 | 2.50e-01 | 7.50e-01 | not finite |")
+
+
 def test_results_name_errors_that_are_not_finite(tmp_path):
     name = "fig5/rotation/fernn-v4-comoving-transported"
     listed = [{"velocity": [turn], "mse": error} for turn, error in ((0.0, 0.1), (10.0, None))]
