@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import apart, controls, left, markdown, naive, report, runs, seen
+from benchmarks import apart, controls, far, left, markdown, naive, report, runs, seen
 from benchmarks.markdown import number
 from benchmarks.runs import origin
 from fernn._files import written_whole
@@ -151,6 +151,7 @@ SECTIONS: dict[str, dict[str, Section]] = {
         "left": ("benchmarks/results/left.json", left.table),
         "cost": ("results", runs.spent),
         "lengths": ("results", runs.lengths),
+        "far": ("benchmarks/results/far.json", far.table),
         "velocities": ("results", runs.velocities),
     },
     "fernn/ops/README.md": {

@@ -11,7 +11,7 @@ import pytest
 import torch
 from synthetic import ENVIRONMENT, clip_metrics, forecast_metrics, write_run
 
-from benchmarks import apart, controls, drift, left, naive, readme, runs, seen
+from benchmarks import apart, controls, drift, far, left, naive, readme, runs, seen
 from fernn.data import FlowingMNIST
 from fernn.experiments import records, results
 from fernn.experiments.recipes import changed, find, recipes
@@ -392,6 +392,7 @@ def test_left_takes_the_fastest_run_of_a_kind_that_the_benchmark_does_not_time()
         (apart.APART, apart.NAMES),
         (apart.OBSERVED, apart.NAMES[-1:]),
         (seen.SEEN, pretrained()),
+        (far.FAR, pretrained()),
     ],
 )
 def test_records_of_pretrained_models_are_of_the_weights_in_the_package(path, names):
@@ -422,6 +423,30 @@ def test_seen_has_the_error_of_each_sequence_from_fewer_frames():
     record = {"sequences": {"a/b": by_frames}, "digits": "X", "environment": ENVIRONMENT}
     (_, _, row, *_) = seen.table(record).splitlines()
     assert row == "| `a/b` |" + " 2.0e-03 |" * len(seen.FRAMES)
+
+
+def test_far_has_the_error_of_each_sequence_at_each_step():
+    name = "translating-mnist/grnn"
+    found = far.errors(name, None, count=3)
+    assert found.shape == (3, 70)
+    errors = pretrained_record(name)["check"]["sequence_mse"][:3]
+    assert found[:, :10].mean(1).tolist() == pytest.approx(errors, rel=1e-4)
+
+
+def test_far_sums_up_with_an_interval():
+    found = torch.zeros(400, 70, dtype=torch.float64)
+    found[:, 9], found[::4, 59] = 2.0, 16.0  # so 4 at step 60, in one sequence of four
+    made = far.summary(found)
+    assert made["mean"]["60"] == 4.0
+    assert made["median"]["60"] == 0.0
+    assert made["standard_error"]["60"] == pytest.approx((48 / 399) ** 0.5)
+    assert made["ratio"] == 2.0
+    low, high = made["interval"]  # of a binomial: 2 ± 1.96 · 8 · (1/4 · 3/4 / 400)^½
+    assert (low, high) == pytest.approx((1.66, 2.34), abs=0.04)
+    record = {"errors": {"a/b": made}, "digits": "X", "environment": ENVIRONMENT}
+    (_, _, row, *_) = far.table(record).splitlines()
+    assert row.startswith("| `a/b` | 2.00e+00 ± 0 | 4.00e+00 ± 3.5e-01 |")
+    assert row.endswith("| 2.0 | 1.7 to 2.3 | 2.0e+00 | 0 |")
 
 
 def test_naive_forecasts_are_the_best_of_their_kind(monkeypatch):
