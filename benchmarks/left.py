@@ -1,7 +1,7 @@
 """What is not trained yet, and about how long it takes on one GPU: `python -m benchmarks.left`.
 
 A time is estimated, not measured: the arithmetic of a recipe over the fastest rate of its kind, in
-the benchmark or in a run, where its settings were changed in a run with the same ones; of a kind
+the benchmark or in a run, where its model was changed in a run with the same settings; of a kind
 that was never timed over the rate of a matrix product, which it does not exceed. Evaluation is not
 in it. The record goes to `left.json`; counting takes minutes, so pages are written from it.
 """
@@ -18,7 +18,7 @@ from benchmarks.runs import origin
 from fernn.experiments import records, results
 from fernn.experiments.flops import flops_per_sequence
 from fernn.experiments.numerals import duration
-from fernn.experiments.recipes import Recipe, changed, find, from_json, recipes
+from fernn.experiments.recipes import Recipe, changed, find, from_json, of_training, recipes
 from fernn.flows import Rotation
 
 LEFT = RECORD.with_name("left.json")
@@ -62,7 +62,9 @@ def count() -> dict[str, object]:
     families: dict[str, object] = {}
     for family, (_, settings) in FAMILIES.items():
         alike = trained_so(found, settings) if settings else ()
-        rates = speeds | rates_of_runs(alike)
+        rates = dict(speeds)
+        if not of_training(settings):  # a narrower model does not reach the rate of its kind
+            rates |= rates_of_runs(alike)
         scales = {}
         for scale in SCALES[: 1 if settings else None]:
             scales[scale] = lacking = {}

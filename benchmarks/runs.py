@@ -40,25 +40,35 @@ def lengths(found: results.Results) -> str:
 
 
 def readouts(found: results.Results) -> str:
-    """Runs that differ in their readout alone, the paper's and the transported one, over seeds."""
-    pairs = [f"{what}, {readout}" for what in ("test", "step 60") for readout in _READOUTS]
-    columns = ["model", "trained", *pairs]
-    runs: dict[_Kind, list[results.Result]] = {}
+    """Runs that differ in their readout alone, the paper's and the transported one: of each error
+    both, means over the seeds that both have."""
+    columns = ["published, transported", "trained", "seeds", "test", "both digits alike", "step 60"]
+    runs: dict[_Kind, dict[int, results.Result]] = {}
     for run in _larger(found).every:
         if run.name.startswith("table1/"):
-            runs.setdefault(_kind(run), []).append(run)
+            runs.setdefault(_kind(run), {})[run.record["seed"]] = run
     rows = []
     for (name, scale, changes), published in runs.items():
-        transported = runs.get((f"{name}-transported", scale, changes))
-        if transported is None:
+        transported = runs.get((f"{name}-transported", scale, changes), {})
+        seeds = sorted(published.keys() & transported.keys())
+        if not seeds:
             continue
-        record, both = published[0].record, (published, transported)
-        errors = [average([run.metrics["test_mse"] for run in one]) for one in both]
-        errors += [average([run.metrics["mse_per_step_long"][59] for run in one]) for one in both]
+        pairs = ([of[seed].metrics for seed in seeds] for of in (published, transported))
+        errors = (
+            [average(of) for of in zip(*map(_three_errors, one), strict=True)] for one in pairs
+        )
+        record = published[seeds[0]].record
         how, others = _how(scale, record["epochs"], changes)
         model = ", ".join((record["recipe"]["published"]["row"], *others))
-        rows.append([model, how, *(number(e) if e is None else f"{e:.2e}" for e in errors)])
+        cells = [", ".join(map(number, both)) for both in zip(*errors, strict=True)]
+        rows.append([model, how, len(seeds), *cells])
     return markdown.table(columns, rows, words=(0, 1))
+
+
+def _three_errors(metrics: dict) -> list[float | None]:
+    """Of all sequences, of those whose digits have one velocity, and far ahead."""
+    alike = average([entry["mse"] for entry in metrics["mse_per_velocity"]])
+    return [metrics["test_mse"], alike, metrics["mse_per_step_long"][59]]
 
 
 def velocities(found: results.Results) -> str:
@@ -175,7 +185,6 @@ def best(found: results.Results) -> str:
 
 
 _Kind = tuple[str, str, tuple[str, ...]]
-_READOUTS = "published", "transported"
 
 
 def _kind(run: results.Result) -> _Kind:

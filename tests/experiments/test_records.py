@@ -125,8 +125,12 @@ def test_velocities_are_told_apart_by_what_training_showed_and_v_holds(tmp_path)
 def test_readouts_are_compared_where_all_else_is_alike(tmp_path):
     for readout, error in (("", 0.5), ("-transported", 0.25)):
         name = f"table1/translation/fernn-v1{readout}"
-        errors = {"test_mse": error, "mse_per_step_long": [None if readout else 0.75] * 70}
+        alike = [{"velocity": [0, v], "mse": error * (1 + v)} for v in (0, 2)]
+        far_ahead = [None if readout else 0.75] * 70
+        errors = {"test_mse": error, "mse_per_velocity": alike, "mse_per_step_long": far_ahead}
         write_run(tmp_path, name, metrics=forecast_metrics(name) | errors)
+        if readout:  # a second seed, which the other does not have
+            write_run(tmp_path, name, seed=1, metrics=forecast_metrics(name))
     name = "table1/translation/fernn-v2"  # without a run of the other readout
     write_run(tmp_path, name, metrics=forecast_metrics(name))
     name, longer = "table1/translation/fernn-v1-transported", ["training.epochs=20"]
@@ -134,7 +138,7 @@ def test_readouts_are_compared_where_all_else_is_alike(tmp_path):
     write_run(tmp_path, name, recipe=recipe, metrics=forecast_metrics(name))
     _, _, row = runs.readouts(results.load(tmp_path)).splitlines()
     assert row.startswith("| FERNN-V^T_1 | short, ")
-    assert row.endswith(" | 5.00e-01 | 2.50e-01 | 7.50e-01 | not finite |")
+    assert row.endswith(" | 1 | 5.0e-01, 2.5e-01 | 1.0e+00, 5.0e-01 | 7.5e-01, not finite |")
 
 
 def test_results_name_errors_that_are_not_finite(tmp_path):
