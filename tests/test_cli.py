@@ -64,6 +64,7 @@ def test_verify_of_a_readout_that_does_not_move_along_fails(tmp_path, invoke):
     assert "Translation(radius=1), float64: exact" in result.output
     assert "Translation(closed=(5, 5)), float64: broken" in result.output
     assert "So its recurrence is flow equivariant, and what comes out" in result.output
+    assert "That is the published readout; " in result.output
 
 
 def test_verify_of_an_output_that_is_rounded_away_does_not_call_it_broken(tmp_path, invoke):

@@ -40,7 +40,7 @@ def test_figure_of_runs_trained_otherwise_names_what_was_set(tmp_path, invoke):
     assert result.exit_code == 0, result.output
     assert all(setting in picture for setting in SETS)
     assert "1 seed," in picture  # of this run alone
-    about = f"--scale short --data FOLDER --out {tmp_path}"
+    about = f"--scale short --data FOLDER --precision bf16-mixed --out {tmp_path}"
     about += "".join(f" --set {setting}" for setting in reversed(SETS))
     names = ("table1/translation/grnn", "table1/translation/fernn-v1")
     ways = " && ".join(f"fernn train {name} {about}" for name in names)
@@ -85,6 +85,13 @@ def test_too_few_settings_name_first_the_runs_that_have_them_and_more(tmp_path, 
     assert train.startswith("  to get it: fernn train ")
 
 
+def test_frames_of_digits_that_are_not_there_speak_of_the_option(tmp_path, invoke):
+    recipe = find(FERNN, "short")
+    write_run(tmp_path, FERNN, metrics=forecast_metrics(FERNN), model=recipe.build())
+    words = ("--runs", tmp_path, "--data", tmp_path / "none", "--out", tmp_path / "a.svg")
+    assert str(invoke("figure", "14", *words).exception).startswith("`--data` must be a folder")
+
+
 def test_frames_without_weights_name_first_the_runs_that_have_them(tmp_path, invoke):
     for made in ((), ("training.batch_size=16",), SETS):
         recipe = changed(find(FERNN, "short"), made)
@@ -100,9 +107,10 @@ def test_frames_without_weights_name_first_the_runs_that_have_them(tmp_path, inv
     assert otherwise.startswith(
         f"trained otherwise: {COMMAND.format(4)} --set training.batch_size=16 "
     )
-    again = f"fernn reproduce {FERNN} --scale short {about} ANOTHER-FOLDER; or, where you have it"
+    like = f"--scale short --data '{data}' --precision bf16-mixed --out"
+    again = f"fernn reproduce {FERNN} {like} ANOTHER-FOLDER; or, where you have it"
     assert way.startswith("to get it: fernn reproduce table1/translation/grnn ")
-    assert f"{about} {tmp_path}; {again}, copy best.safetensors beside" in way
+    assert f"{like} {tmp_path}; {again}, copy best.safetensors beside" in way
     picture = " ".join(out.read_text(encoding="utf-8").split())
     assert f"the weights of {FERNN} were not kept" in picture
 

@@ -106,6 +106,8 @@ def test_evaluate_names_what_a_run_lacks(run, invoke, tmp_path):
     (run / runs.RECIPE).unlink()  # as records are kept in a repository
     assert "without best.safetensors" in str(invoke("evaluate", run).exception)
     assert "`run` must be" in str(invoke("evaluate", tmp_path / "nowhere").exception)
+    above = str(invoke("evaluate", run.parent).exception)
+    assert above.endswith(f" A run in it is {run}; `fernn show {run.parent}` names all of them.")
     (tmp_path / "model").touch()
     alone = str(invoke("evaluate", tmp_path / "model").exception)
     assert "A file alone has no recipe to evaluate it by; `fernn verify` takes one" in alone
@@ -201,8 +203,8 @@ def test_table_prints_each_scale(tmp_path, invoke):
     told = [line for line in shown.splitlines() if way in line]
     assert ["--scale short " in told[0], "--scale quick " in told[1]] == [True, True]
     shown = invoke("table", "2", "--runs", tmp_path).output
-    command = f"fernn reproduce table2/kth --scale short --clips FILE --out {tmp_path}"
-    assert f"to get it: {command}" in shown
+    command = "fernn reproduce table2/kth --scale short --clips FILE --precision bf16-mixed"
+    assert f"to get it: {command} --out {tmp_path}" in shown
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_figure_is_drawn_and_lists_what_is_missing(tmp_path, invoke):
     rows = ("translation/grnn", "translation/fernn-v1")
     command = f"fernn reproduce {' '.join(f'table1/{row}' for row in rows)} table1/rotation/grnn"
     assert f"to get it: {command}" in result.output
-    assert f"--scale short --data FOLDER --out {tmp_path / 'runs'}" in result.output
+    assert f"--data FOLDER --precision bf16-mixed --out {tmp_path / 'runs'}" in result.output
 
 
 def test_report_is_written(tmp_path, invoke):

@@ -28,7 +28,10 @@ def test_show_of_a_damaged_recipe_names_the_file(invoke, tmp_path):
     error = invoke("show", str(tmp_path)).exception
     assert isinstance(error, ValueError)
     assert f"{tmp_path / runs.RECIPE} must hold a recipe" in str(error)
-    assert "remove the folder" in str(error)
+    assert str(error).endswith("Use the version that wrote it, or another folder.")
+    (tmp_path / runs.RECIPE).unlink()
+    (tmp_path / runs.RECORD).write_text("{}")  # somebody else's
+    assert "it has no 'recipe'. Use" in str(invoke("show", str(tmp_path)).exception)
 
 
 def test_show_of_a_run_that_is_not_finished(invoke, tmp_path):

@@ -116,7 +116,7 @@ def test_a_damaged_file_is_named_with_the_remedy(name, text, train, tmp_path):
     error = train().exception
     assert isinstance(error, ValueError)
     assert f"{path} must be" in str(error)
-    assert "Remove the file" in str(error)
+    assert "If fernn wrote it, remove it" in str(error)
     path.unlink()  # as it says
     assert train().exit_code == 0
     assert path.stat().st_size > 100

@@ -15,10 +15,14 @@ def kept(run: Path) -> tuple[nn.Module, Recipe, dict[str, Any]]:
     """The model that a run kept, its recipe, and its record, empty before it has finished."""
     if not runs.is_run(run):
         names = models.pretrained()
-        alone = " A file alone has no recipe to evaluate it by; `fernn verify` takes one."
+        hint = nearest(str(run), names)
+        if run.is_file():
+            hint = " A file alone has no recipe to evaluate it by; `fernn verify` takes one."
+        elif below := runs.below(run):
+            hint = f" A run in it is {below[0]}; `fernn show {run}` names all of them."
         raise FileNotFoundError(
             f"`run` must be a folder that `fernn train` made or one of {', '.join(names)}, got "
-            f"{str(run)!r}.{alone if run.is_file() else nearest(str(run), names)}"
+            f"{str(run)!r}.{hint}"
         )
     record = runs.read_record(run)
     if not (run / runs.BEST).is_file():

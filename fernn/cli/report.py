@@ -7,6 +7,7 @@ import typer
 
 from fernn.cli._app import app, console, drawing, say, writing
 from fernn.experiments import lacking, render, results, runs, tables
+from fernn.experiments.datasets import named_as_option
 from fernn.experiments.devices import resolved
 from fernn.experiments.progress import counting
 
@@ -77,7 +78,7 @@ def figure_command(
     found = _results(folder)
     path = figures.usual(number) if out is None else out
     sources = figures.Sources(data, clips, resolved(device))
-    with drawing(path):
+    with drawing(path), named_as_option():
         lacks = figures.draw(
             number, found, path, scale=scale, sources=sources, settings=settings or ()
         )
@@ -105,7 +106,7 @@ def report_command(
 
     found = _results(folder)
     sources = figures.Sources(data, clips, resolved(device))
-    with counting(console, even=False) as progress, writing(out):
+    with counting(console, even=False) as progress, writing(out), named_as_option():
         if out.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"`--out` must end with .html, got {str(out)!r}.")
         absent = report.write(out, found, sources=sources, forecasts=forecasts, progress=progress)

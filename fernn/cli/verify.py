@@ -62,7 +62,7 @@ def verify_command(
     if record is not None:
         raise typer.BadParameter("--record is for tables: give no model, or `pretrained`.")
     if dtype not in _DTYPES:
-        raise typer.BadParameter(f"must be one of {', '.join(_DTYPES)}, got {dtype!r}.")
+        raise typer.BadParameter(f"--dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}.")
     with nullcontext() if plot is None else drawing(plot, "--plot"):
         raise typer.Exit(0 if _verify(what, dtype, steps, radius, plot) else 1)
 
@@ -106,6 +106,8 @@ def _verify(what: str, dtype: str, steps: int, radius: int, plot: Path | None) -
         return False
     if through.verdict == "broken" and group:
         print("\nSo its recurrence is flow equivariant, and what comes out of the model is not.")
+        if getattr(model, "readout", None) == "published":
+            print("That is the published readout; a Forecaster with readout='transported' is.")
     elif through.verdict == "broken" and isinstance(closed, Rotation):
         print("\nSo it must be: its decoder is of ordinary convolutions, which do not turn.")
     return through.verdict in _COLOURS or not group

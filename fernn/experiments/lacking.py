@@ -6,13 +6,14 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fernn.experiments.recipes import recipes
-from fernn.experiments.results import Results
-from fernn.experiments.runs import BEST, RUNS, needed
+from fernn.experiments.recipes import Recipe, recipes
+from fernn.experiments.results import Result, Results
+from fernn.experiments.runs import BEST, INSIDE, RUNS, needed
 
 ARCHIVE = "an archive of clips (--clips FILE)"
 ANOTHER = Path("ANOTHER-FOLDER")  # in which nothing is finished, so that all is trained again
 _WEIGHTS = "weights of "
+_USUAL = "32-true"  # the precision of a run that was not asked for another
 
 
 @dataclass(frozen=True)
@@ -139,17 +140,31 @@ def _below(option: str, folder: Path) -> str:
 
 def _command(names: list[str], scale: str, results: Results, given: Given) -> str:
     """The command that trains all of these recipes, or, where they are changed, one for each."""
-    options = {needed(recipes()[name].at(scale)) for name in names}
+    wanted, at = [recipes()[name].at(scale) for name in names], results.at(scale)
+    beside = at.found or at.changed  # those that what is made stands among
+    options = {needed(recipe, _source(recipe, beside)) for recipe in wanted}
     needs = f" --scale {scale}"
     if "--data" in options:
         needs += f" --data {_quoted(given.data or 'FOLDER')}"
     if "--clips" in options:
         needs += f" --clips {_quoted(given.clips or 'FILE')}"
+    precisions = {str(r.record.get("precision", _USUAL)) for r in beside}
+    if len(precisions) == 1 and precisions != {_USUAL}:
+        needs += f" --precision {precisions.pop()}"
     needs += _below("--out", results.folder)  # where the results are looked for
     if results.settings:
         needs += _sets(results.settings)
         return " && ".join(f"fernn train {name}{needs}" for name in names)
+    if any(r.searched for r in beside):
+        needs += " --search"
     return f"fernn reproduce {_briefly(names)}{needs}"
+
+
+def _source(recipe: Recipe, beside: Iterable[Result]) -> str | None:
+    """What runs beside it were made from that is not in the package, None where all of it is."""
+    ours = recipe.data.kind == "clips"
+    alike = (r.data for r in beside if (r.record["recipe"]["data"]["kind"] == "clips") == ours)
+    return next((source for source in alike if source not in INSIDE), None)
 
 
 def _briefly(names: list[str]) -> str:

@@ -300,8 +300,8 @@ class Loop:
             return
         tensors, plain = found
         runs.check_began(self.folder, plain.get("precision"), progress.precision, runs.PRECISION)
-        runs.check_began(self.folder, plain["source"], progress.source, runs.DATA)
-        runs.check_began(self.folder, plain.get("digest"), progress.digest, runs.CLIPS)
+        kept_data = plain["source"], plain.get("digest")
+        runs.check_data(self.folder, kept_data, (progress.source, progress.digest))
         if plain.get("device", progress.device) != progress.device:
             self.report.say(f"on {progress.device} from here on; on {plain['device']} until now")
         try:

@@ -34,6 +34,8 @@ class Result:
     record: dict[str, Any] = field(repr=False)
     changes: tuple[str, ...] = ()
     """What its recipe had that the recipe of this name has not, as `--set` takes it."""
+    searched: bool = False
+    """Whether its learning rate was searched for, on validation."""
 
     @property
     def name(self) -> str:
@@ -64,9 +66,14 @@ class Result:
         return " ".join(re.sub(r"\((R|TM|tm|r)\)|\bCPU\b|\bProcessor\b", " ", name).split())
 
     @property
-    def dataset(self) -> str:
-        """What the run was evaluated on, in its own words."""
-        return str(self.metrics.get("dataset", "unknown"))
+    def data(self) -> str:
+        """What its sequences were made from, in a word."""
+        return str(self.record.get("data") or "unknown")
+
+    def same_data(self, other: "Result") -> bool:
+        """By content where both records know that, by name where one of them is too old to."""
+        ours, theirs = (r.record.get("data_sha256") for r in (self, other))
+        return self.data == other.data if None in (ours, theirs) else bool(ours == theirs)
 
     @cached_property
     def weights(self) -> Path | None:
@@ -145,6 +152,21 @@ class Results:
         """The runs of recipes that were changed from one."""
         return [r for r in self.changed if r.name == name]
 
+    def data_of(self, runs: Iterable[Result]) -> list[str]:
+        """What some of these runs were made from; archives that share a name with their SHA-256."""
+        contents: dict[str, set[object]] = {}
+        for r in self.every:
+            contents.setdefault(r.data, set()).add(r.record.get("data_sha256"))
+        return sorted(
+            {
+                f"{r.data} ({str(r.record['data_sha256'])[:7]})"
+                if len(contents[r.data] - {None}) > 1 and r.record.get("data_sha256")
+                else r.data
+                for r in runs
+                if r.record.get("data")
+            }
+        )
+
     def at(self, scale: str | None) -> "Results":
         """The runs at one scale alone."""
         found, changed = ([r for r in s if r.scale == scale] for s in (self.found, self.changed))
@@ -204,6 +226,7 @@ def load(runs: Path = RUNS) -> Results:
         try:
             record = read_json(path)
             made: tuple[str, ...] = ()
+            picked = None
             if record["name"] in known:
                 recipe = known[record["name"]].at(record["scale"])
                 picked = search.chosen_beside(path, recipe)
@@ -212,7 +235,7 @@ def load(runs: Path = RUNS) -> Results:
                 rate = had.training.learning_rate
                 if picked and made == (f"{_RATE}={rate}",) and rate in recipe.rates:
                     continue  # a trial of the search that another rate won
-            result = Result(path.parent, record, made)
+            result = Result(path.parent, record, made, searched=_searched(picked, made))
             _ = result.seed
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             left_out.append(f"{path} cannot be read: {type(error).__name__}: {error}")
@@ -225,6 +248,11 @@ def load(runs: Path = RUNS) -> Results:
         tuple(r for r in alike if r.changes),
         runs,
     )
+
+
+def _searched(picked: Recipe | None, made: tuple[str, ...]) -> bool:
+    """Whether a run has the rate that was chosen for its recipe."""
+    return picked is not None and not any(change.startswith(_RATE) for change in made)
 
 
 def _in_order(runs: Iterable[Result]) -> list[Result]:
@@ -240,18 +268,23 @@ def _in_order(runs: Iterable[Result]) -> list[Result]:
 
 
 def _alike(found: Iterable[Result], left_out: list[str]) -> list[Result]:
-    """Each run once, and the seeds of a row on the same data; what is left out is told."""
-    runs: dict[tuple[object, ...], Result] = {}
-    data: dict[tuple[object, ...], Any] = {}
+    """Each run once, and the seeds of a row on the same data, that of most of them; what is left
+    out is told."""
+    rows: dict[tuple[object, ...], dict[int, Result]] = {}
     for r in found:
-        row, used = (r.name, r.scale, r.changes), r.record.get("data")
-        first, usual = runs.setdefault((*row, r.seed), r), data.setdefault(row, used)
+        first = rows.setdefault((r.name, r.scale, r.changes), {}).setdefault(r.seed, r)
         if first is not r:
             left_out.append(f"{r.folder} is the same run as {first.folder}")
-        elif used != usual:
-            left_out.append(f"{r.folder} is on {used} and the other seeds on {usual}")
-            del runs[(*row, r.seed)]
-    return list(runs.values())
+    kept = []
+    for row in (list(seeds.values()) for seeds in rows.values()):
+        usual = max(row, key=lambda r: sum(map(r.same_data, row)))  # the first of several
+        for r in row:
+            if r.same_data(usual):
+                kept.append(r)
+                continue
+            other = f"other data of the name {r.data}" if r.data == usual.data else r.data
+            left_out.append(f"{r.folder} is on {other}, and seed {usual.seed} on {usual.data}")
+    return kept
 
 
 def load_one(folder: Path) -> Result:

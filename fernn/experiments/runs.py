@@ -31,9 +31,9 @@ CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 PATIENCE, PAUSE = 3600.0, 5.0  # seconds that a finished run waits for a disk, and between two tries
 PRECISION, DATA = "`--precision`", "`--data` and `--clips`"  # what a run keeps to its end
 CLIPS = "the SHA-256 of `--clips`"
-_INSIDE = ("embedded digits", "glimpses")  # data that comes with the package
+INSIDE = ("embedded digits", "glimpses")  # data that comes with the package
 _LOCK = ".lock"
-_REMEDY = "Remove the file: the command that wrote it writes it again."
+_REMEDY = "If fernn wrote it, remove it: the same command writes it again."
 _LONGEST = 80  # characters of a folder's name; file systems take 255 bytes
 
 
@@ -112,7 +112,7 @@ def needed(recipe: Recipe, source: str | None = None) -> str | None:
     `source` is what a run was made from, where there is one.
     """
     small = recipe.scale == "quick" and recipe.data.archive != "kth"
-    if source in _INSIDE if source else small:
+    if source in INSIDE if source else small:
         return None
     return "--clips" if recipe.data.kind == "clips" else "--data"
 
@@ -175,6 +175,16 @@ def check_began(run: Path, there: str | None, here: str | None, option: str) -> 
         )
 
 
+def check_data(
+    run: Path, there: tuple[str | None, str | None], here: tuple[str | None, str | None]
+) -> None:
+    """Raise where a run would go on with other data, by name and SHA-256; the same content may
+    have been renamed."""
+    if there[1] is None or there[1] != here[1]:
+        check_began(run, there[0], here[0], DATA)
+        check_began(run, there[1], here[1], CLIPS)
+
+
 def read_recipe(run: Path) -> Recipe:
     """The recipe of a run: that which its record is of, once it is finished."""
     path = run / RECORD if (run / RECORD).is_file() else run / RECIPE
@@ -191,9 +201,10 @@ def _recipe_in(path: Path) -> Recipe:
     try:
         return from_json(plain if path.name == RECIPE else plain["recipe"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
+        why = f"it has no {error}." if isinstance(error, KeyError) else error
         raise ValueError(
-            f"{path} must hold a recipe that this version knows: {error} Use the version that "
-            "wrote it, or remove the folder."
+            f"{path} must hold a recipe that this version knows: {why} Use the version that "
+            "wrote it, or another folder."
         ) from None
 
 

@@ -54,6 +54,7 @@ COLUMNS: tuple[str, ...] = (
     "epochs",
     "precision",
     "hardware",
+    "data",
 )
 VARIANTS = {
     "-transported": "transported: reads out flow equivariantly; other rows as published",
@@ -98,11 +99,12 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
     noted: list[tuple[str, ...]] = []
     for line in _lines(number, results, stand_in, scale):
         runs = [r for r in results.named(line.recipe) if r.stand_in == stand_in]
-        rows.append(_row(line, scale, runs, without_paper, noted))
+        rows.append(_row(line, scale, runs, results.data_of(runs), without_paper, noted))
         changed = [r for r in results.changed_from(line.recipe) if r.stand_in == stand_in]
         for made in dict.fromkeys(r.changes for r in changed):
             alike = [r for r in changed if r.changes == made]
-            rows.append(_row(line.but(made), scale, alike, without_paper, noted))
+            used = results.data_of(alike)
+            rows.append(_row(line.but(made), scale, alike, used, without_paper, noted))
     columns = COLUMNS
     title = _TITLES[number]
     notes = ["mean ± standard deviation over seeds"]
@@ -111,11 +113,7 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
     if stand_in:
         stands = "clips that stand in for KTH"
         title = title.replace("KTH", stands) if "KTH" in title else f"{title}, {stands}"
-        used = sorted({r.dataset for row in rows for r in results.named(row.data["recipe"])})
-        notes += [
-            "not KTH, hence without the paper's numbers",
-            *(f"clips: {name}" for name in used),
-        ]
+        notes += ["not KTH, hence without the paper's numbers"]
     elif scale == "quick":
         notes += ["quick runs are another, smaller task: no ratio"]
     shown = [row.data["recipe"] for row in rows if row.data["n"]]
@@ -126,6 +124,10 @@ def _at(scale: str | None, key: str, results: Results) -> Table:
         if (seeds := row.data["not_finite"])
     ]
     notes += _missing_seeds(rows)
+    for row in rows:
+        if row.data["searched"]:
+            rates = ", ".join(f"{rate:g}" for rate in row.data["learning_rates"])
+            notes.append(f"{row.data['model']}: learning rate {rates}, searched for on validation")
     settings = settings_lines(noted)
     return Table(key, title, columns, tuple(rows), tuple(notes), scale, settings)
 
@@ -210,6 +212,7 @@ def _row(
     line: _Line,
     scale: str | None,
     runs: Sequence[Result],
+    used: Sequence[str],
     without_paper: bool,
     noted: list[tuple[str, ...]],
 ) -> Row:
@@ -243,10 +246,12 @@ def _row(
         "not_finite": failed,
         "ratio": ratio,
         "learning_rates": sorted({r.learning_rate for r in runs}),
+        "searched": any(r.searched for r in runs),
         "scale": scale,
         "epochs": sorted({int(r.record.get("epochs", 0)) for r in runs}),
         "precision": sorted({str(r.record.get("precision")) for r in runs}),
         "hardware": sorted({r.hardware for r in runs}),
+        "data": list(used),
         "wall_seconds": mean_and_spread(times)[0] if times else None,
     }
     cells = [
@@ -260,6 +265,7 @@ def _row(
         ", ".join(map(str, data["epochs"])) or NONE,
         ", ".join(data["precision"]) or NONE,
         ", ".join(data["hardware"]) or NONE,
+        ", ".join(used) or NONE,
     ]
     if without_paper:
         cells = [cells[0], cells[2], *cells[4:]]

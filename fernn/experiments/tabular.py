@@ -7,7 +7,7 @@ from typing import Any
 MISSING, NOT_FINITE = "missing", "not finite"
 NONE = "–"
 RATIO = "ours / paper"
-_FOLDABLE = ("epochs", "precision", "hardware")
+_FOLDABLE = ("epochs", "precision", "hardware", "data")
 _LABELLED = 64  # characters of changes in a label; where there are more, a note has them
 
 

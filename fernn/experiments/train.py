@@ -87,8 +87,8 @@ def train(
             done = runs.begin(folder, recipe)
             if done is not None:
                 runs.check_began(folder, done.get("precision"), precision, runs.PRECISION)
-                runs.check_began(folder, done.get("data"), source, runs.DATA)
-                runs.check_began(folder, done.get("data_sha256"), digest, runs.CLIPS)
+                kept = done.get("data"), done.get("data_sha256")
+                runs.check_data(folder, kept, (source, digest))
             return done
 
         done = of_the_first(fabric, begin)

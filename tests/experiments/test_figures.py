@@ -6,7 +6,7 @@ from drawn import draw, lines, texts
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from synthetic import clip_metrics, forecast_metrics, write_forecasters, write_run
 
-from fernn.experiments import figures, lacking, results
+from fernn.experiments import figures, lacking, results, search
 from fernn.experiments.figures import _velocity
 from fernn.experiments.recipes import find, recipes
 from fernn.experiments.results import Results
@@ -45,7 +45,7 @@ def test_a_panel_without_results_takes_no_room_and_is_named_below_the_others(tmp
         "missing: table1/rotation/{grnn, fernn-v2, fernn-v4}",
         "to get it: fernn reproduce table1/translation/fernn-v1 table1/translation/fernn-v2 "
         "table1/rotation/grnn table1/rotation/fernn-v2 table1/rotation/fernn-v4 "
-        f"--scale short --data FOLDER --out {tmp_path}",
+        f"--scale short --data FOLDER --precision bf16-mixed --out {tmp_path}",
     ]
     figure = draw("3", found)
     assert len(figure.get_axes()) == 1
@@ -98,7 +98,38 @@ def test_what_is_missing_is_made_beside_what_is_there(tmp_path):
     changed = find(FERNN, "short").but(training={"epochs": 3})
     write_run(tmp_path, FERNN, recipe=changed, metrics=forecast_metrics(FERNN))
     made = lacking.remedy(["fig6/grnn"], results.load(tmp_path))
-    assert made == f"fernn reproduce fig6/grnn --scale short --data FOLDER --out {tmp_path}"
+    like = f"--scale short --data FOLDER --precision bf16-mixed --out {tmp_path}"
+    assert made == f"fernn reproduce fig6/grnn {like}"
+
+
+def test_what_is_missing_is_made_of_the_same_data_in_the_same_way(tmp_path):
+    names = [f"table2/actions/{end}" for end in ("grnn", "fernn-v1", "fernn-v2")]
+    about = {"metrics": clip_metrics("mine"), "scale": "quick", "precision": "32-true"}
+    write_run(tmp_path, names[0], **about, data="mine", data_sha256="a")
+    way = f"fernn reproduce {names[1]} {names[2]} --scale quick --clips FILE --out {tmp_path}"
+    assert lacking.remedy(names[1:], results.load(tmp_path)) == way
+    forecast = f"fernn reproduce {GRNN} --scale quick --out {tmp_path}"
+    assert lacking.remedy([GRNN], results.load(tmp_path)) == forecast  # digits of the package
+    rate = find(names[0], "quick").training.learning_rate
+    search.choose(tmp_path, find(names[0], "quick"), {rate: [0.5]})
+    assert lacking.remedy(names[1:], results.load(tmp_path)) == f"{way} --search"
+
+
+def test_a_figure_of_several_archives_names_them(tmp_path):
+    for end, data in (("grnn", "mine"), ("fernn-v1", "other")):
+        about = {"metrics": clip_metrics(data), "data": data, "data_sha256": data}
+        write_run(tmp_path, f"fig8/actions/v0/{end}", **about)
+    panel = figures.panels("8-actions", results.load(tmp_path))[0]
+    assert panel.note.endswith("; not on the same data: mine, other")
+
+
+def test_frames_of_other_digits_than_those_of_training_are_named(tmp_path):
+    recipe = find(FERNN, "short")
+    for seed, data in enumerate(("MNIST", "embedded digits")):
+        folder, metrics = tmp_path / str(seed), forecast_metrics(FERNN)
+        write_run(folder, FERNN, metrics=metrics, model=recipe.build(), data=data)
+        note = figures.panels("14", results.load(folder))[0].note
+        assert ("; frames of embedded digits, not of what" in note) == (data == "MNIST")
 
 
 @pytest.mark.parametrize(

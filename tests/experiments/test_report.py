@@ -200,7 +200,8 @@ def test_report_of_records_alone_at_two_scales(tmp_path, monkeypatch):
     assert any(line.startswith("Figure 12: ") for line in absent)
     assert "copy best.safetensors beside each record" in page
     rows = " ".join(f"table1/rotation/{end}" for end in ("grnn", "fernn-v2", "fernn-v4"))
-    command = f"fernn reproduce {rows} --scale short --data FOLDER --out {{}}"
+    command = f"fernn reproduce {rows} --scale short --data FOLDER "
+    command += "--precision bf16-mixed --out {}"
     assert command.format("RUNS") in commands(page)  # a home's name is not passed on
     monkeypatch.chdir(tmp_path.parent)
     page, _ = report.build(results.load(tmp_path), forecasts=False)

@@ -282,6 +282,15 @@ def test_other_data_is_refused(tiny, tmp_path, monkeypatch):
         train.train(tiny, out=tmp_path, device="cpu")
 
 
+def test_the_same_archive_may_be_renamed(tmp_path):
+    runs.check_data(tmp_path, ("mine", "a"), ("copy", "a"))
+    runs.check_data(tmp_path, ("mine", None), ("mine", "a"))  # an old run, which says no more
+    with pytest.raises(ValueError, match="began with, 'mine', got 'copy'"):
+        runs.check_data(tmp_path, ("mine", "a"), ("copy", "b"))
+    with pytest.raises(ValueError, match=r"SHA-256 .* began with, 'a', got 'b'"):
+        runs.check_data(tmp_path, ("mine", "a"), ("mine", "b"))
+
+
 def test_another_precision_is_refused_and_another_device_is_told_of(tiny, tmp_path, whole):
     run = _stopped(tiny, tmp_path / "moved", 2)
     with pytest.raises(ValueError, match=r"`--precision` must be .* '32-true', got 'bf16-mixed'"):

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from fernn import cli
 from fernn.cli import train as commands
-from fernn.experiments import glimpses, results, runs, search
+from fernn.experiments import glimpses, results, runs, search, tables
 from fernn.experiments.recipes import find
 from fernn.experiments.train import DivergedError
 
@@ -86,6 +86,8 @@ def test_search_is_one_command_that_goes_on(reproduce, tmp_path):
     choice = json.loads((tmp_path / NAME / "quick" / search.CHOICE).read_text())
     losses = [trial["val_loss"][0] for trial in choice["trials"]]
     assert choice["learning_rate"] == rates[losses.index(min(losses))]
+    (line,) = [n for n in tables.table("2-actions", results.load(tmp_path)).notes if "rate" in n]
+    assert line.endswith(f"learning rate {choice['learning_rate']:g}, searched for on validation")
     kept = [path.stat().st_mtime_ns for path in sorted(tmp_path.rglob(runs.RECORD))]
     assert len(kept) == len(rates)
     again, _ = reproduce("--search")

@@ -129,8 +129,17 @@ def test_table_of_other_sequence_models_is_not_beside_the_paper(tmp_path):
 
 
 def test_table_of_a_stand_in_names_its_clips(tmp_path):
-    write_run(tmp_path, "table2/actions/grnn", metrics=clip_metrics("glimpses", 0.75))
-    assert "clips: glimpses" in tables.table("2-actions", results.load(tmp_path)).notes
+    about = {"data": "glimpses", "data_sha256": "a" * 64}
+    write_run(tmp_path, "table2/actions/grnn", metrics=clip_metrics("glimpses", 0.75), **about)
+    assert "data: glimpses" in tables.table("2-actions", results.load(tmp_path)).folded().notes
+    about["data_sha256"] = "b" * 64  # made again, by the same name
+    metrics = clip_metrics("glimpses", 0.5)
+    write_run(tmp_path, "table2/actions/fernn-v1", metrics=metrics, **about)
+    table = tables.table("2-actions", results.load(tmp_path)).folded()
+    assert [row.cells[-1] for row in table.rows if row.data["n"]] == [
+        "glimpses (aaaaaaa)",
+        "glimpses (bbbbbbb)",
+    ]
 
 
 def test_table_names_numbers_that_are_not(tmp_path):
@@ -385,4 +394,16 @@ def test_a_copy_of_a_run_and_a_seed_on_other_data_are_left_out(tmp_path):
     found = results.load(tmp_path)
     assert [r.seed for r in found.found] == [0]
     assert "is the same run as" in found.left_out[0]
-    assert "is on digits and the other seeds on MNIST" in found.left_out[1]
+    assert found.left_out[1].endswith("seed-1 is on digits, and seed 0 on MNIST")
+
+
+def test_seeds_are_on_the_data_of_most_of_them_by_its_content(tmp_path):
+    name = "table2/actions/grnn"
+    for seed, (data, sha) in enumerate((("old", "a"), ("mine", "b"), ("copy", "b"), ("mine", "c"))):
+        about = {"data": data, "data_sha256": sha}
+        write_run(tmp_path, name, seed=seed, metrics=clip_metrics(data, 0.5), **about)
+    found = results.load(tmp_path)
+    assert [r.seed for r in found.found] == [1, 2]
+    first, last = found.left_out
+    assert first.endswith("seed-0 is on old, and seed 1 on mine")
+    assert last.endswith("seed-3 is on other data of the name mine, and seed 1 on mine")

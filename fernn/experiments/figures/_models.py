@@ -58,7 +58,10 @@ class Chosen:
         # Its titles are the paper's, whose velocities it has only some of.
         smaller = ("another, smaller task",) if self.scale == "quick" else ()
         about = (f"scale {self.scale}", *smaller, *counts, *self.settings)
-        return f"{', '.join(about)}; {', '.join(hardware)}"
+        note = f"{', '.join(about)}; {', '.join(hardware)}"
+        if all(run.same_data(runs[0]) for run in runs):
+            return note
+        return f"{note}; not on the same data: {', '.join(Results(tuple(runs)).data_of(runs))}"
 
 
 def best_scale(models: Sequence[Model], results: Results) -> str | None:

@@ -114,9 +114,12 @@ def strip_panel(
         made = sources.forecast(found.runs, steps, which=which, flow=flow)
         strips.strip(figure, made, strips.times(steps, columns), errors=errors)
 
+    here, note = "embedded digits" if sources.root is None else "MNIST", found.note
+    if any(run.data not in (here, "unknown") for run in found.runs.values()):
+        note += f"; frames of {here}, not of what was trained on"
     count, wide = strips.bands(min(steps, columns) + strips.BEFORE)
     size = (1.3 + _CELL * wide, count * (0.4 + _ROW * rows))
-    return Panel(title, paint, found.missing, found.note, size, found.scale)
+    return Panel(title, paint, found.missing, note, size, found.scale)
 
 
 def clips(radius: int, sources: Sources, *, rows: int = 3) -> Panel:
