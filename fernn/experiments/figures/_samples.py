@@ -115,8 +115,8 @@ def strip_panel(
         strips.strip(figure, made, strips.times(steps, columns), errors=errors)
 
     here, note = "embedded digits" if sources.root is None else "MNIST", found.note
-    if any(run.data not in (here, "unknown") for run in found.runs.values()):
-        note += f"; frames of {here}, not of what was trained on"
+    if others := {run.data for run in found.runs.values()} - {here, "unknown"}:
+        note += f"; frames are made of {here}, runs of {', '.join(sorted(others))}"
     count, wide = strips.bands(min(steps, columns) + strips.BEFORE)
     size = (1.3 + _CELL * wide, count * (0.4 + _ROW * rows))
     return Panel(title, paint, found.missing, note, size, found.scale)
