@@ -22,6 +22,7 @@ from fernn import load_pretrained, pretrained
 from fernn.data import Progress, silent
 from fernn.experiments import records
 from fernn.experiments.devices import resolved
+from fernn.experiments.fabric import tf32
 from fernn.experiments.progress import counting
 from fernn.experiments.recipes import from_json
 from fernn.experiments.testdata import LONG_HORIZON, TestData
@@ -43,7 +44,7 @@ def errors(
     """The mean squared error of each sequence at each step, float64 [sequences, steps]."""
     data = TestData(from_json(pretrained_record(name)["recipe"]), root=root, device=device)
     videos, observed = data.videos(horizon=LONG_HORIZON, size=count), data.recipe.data.observed
-    total, model = data.count(videos), load_pretrained(name).to(device)
+    total, model = data.count(videos), load_pretrained(name).to(device).eval()
 
     def tell(done: int) -> None:
         progress(done, total, f"{name}, {done} of {total} sequences")
@@ -56,7 +57,7 @@ def errors(
             parts.append(squares.mean((-3, -2, -1)).cpu())
         return torch.cat(parts)
 
-    with torch.no_grad():
+    with torch.no_grad(), tf32(False):
         return data.fitting(videos, work)
 
 

@@ -72,10 +72,14 @@ def source(recipe: Recipe, root: Source | None, archive: ClipArchive | None) -> 
             f"`--data` must be a folder with MNIST's files at scale {recipe.scale!r}, got none; "
             "`fernn data fetch mnist` downloads them, and --scale quick needs none."
         )
-    if root is None:
-        return "embedded digits"
-    check_digits(root)
-    return "MNIST"
+    if root is not None:
+        check_digits(root)
+    return digits_of(root)
+
+
+def digits_of(root: Source | None) -> str:
+    """What sequences of digits are made from, in a word."""
+    return "embedded digits" if root is None else "MNIST"
 
 
 def check_digits(root: Source) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from fernn.data import Batch, ClipArchive, MovingClips
 from fernn.experiments import lacking, strips
-from fernn.experiments.datasets import Source
+from fernn.experiments.datasets import Source, digits_of
 from fernn.experiments.evaluate import at_velocity
 from fernn.experiments.figures._models import (
     Chosen,
@@ -114,7 +114,7 @@ def strip_panel(
         made = sources.forecast(found.runs, steps, which=which, flow=flow)
         strips.strip(figure, made, strips.times(steps, columns), errors=errors)
 
-    here, note = "embedded digits" if sources.root is None else "MNIST", found.note
+    here, note = digits_of(sources.root), found.note
     if others := {run.data for run in found.runs.values()} - {here, "unknown"}:
         note += f"; frames are made of {here}, runs of {', '.join(sorted(others))}"
     count, wide = strips.bands(min(steps, columns) + strips.BEFORE)
